@@ -1,0 +1,98 @@
+"""Checks the size budgets: lines of a file, code lines of the core and of the whole package.
+
+Code lines are lines that hold a token other than a comment, docstrings left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import sys
+import tokenize
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+MAX_FILE_LINES = 600
+MAX_CORE = 15_000
+MAX_PACKAGE = 40_000
+
+# The path a call takes.
+CORE = frozenset(
+    """tensor storage dtypes device random serialization printing
+    dispatch prims ops autograd backends dynamo aot_autograd inductor""".split()
+)
+CHECKED = ("tocha", "tests", "tools", "bench")
+
+_LAYOUT = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENCODING,
+    tokenize.ENDMARKER,
+}
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def docstring_lines(tree: ast.Module) -> set[int]:
+    """Numbers of the lines that docstrings take."""
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            first = node.body[0]
+            lines.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    return lines
+
+
+def code_lines(source: str) -> int:
+    """Count of lines of `source` that hold code."""
+    used: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in _LAYOUT:
+            used.update(range(token.start[0], token.end[0] + 1))
+    return len(used - docstring_lines(ast.parse(source)))
+
+
+def part_of(path: Path) -> str:
+    """Name of the module or folder directly under tocha/ that `path` belongs to."""
+    return path.relative_to(ROOT / "tocha").parts[0].removesuffix(".py")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--verbose", "-v", action="store_true", help="print code lines of each part")
+    args = parser.parse_args(argv)
+
+    faults: list[str] = []
+    parts: Counter[str] = Counter()
+    for folder in CHECKED:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            source = path.read_text(encoding="utf-8")
+            length = source.count("\n") + (not source.endswith("\n") and bool(source))
+            if length > MAX_FILE_LINES:
+                faults.append(f"{path.relative_to(ROOT)}: {length} lines, at most {MAX_FILE_LINES}")
+            if folder == "tocha":
+                parts[part_of(path)] += code_lines(source)
+
+    core = sum(count for name, count in parts.items() if name in CORE)
+    package = sum(parts.values())
+    if core > MAX_CORE:
+        faults.append(f"core: {core} code lines, at most {MAX_CORE}")
+    if package > MAX_PACKAGE:
+        faults.append(f"package: {package} code lines, at most {MAX_PACKAGE}")
+
+    if args.verbose:
+        for name, count in parts.most_common():
+            print(f"{count:7} {name}{' (core)' if name in CORE else ''}")
+    print(f"code lines: core {core} of {MAX_CORE}, package {package} of {MAX_PACKAGE}")
+    for fault in faults:
+        print("over budget:", fault)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
