@@ -1,0 +1,86 @@
+"""The `tocha` command. Each subcommand loads what it needs when it runs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from tocha.version import __version__
+
+
+def _demo(args: argparse.Namespace) -> int:
+    from tocha.demo import digits
+
+    settings = digits.Settings(args.device, args.epochs, args.seed, args.target, args.checkpoint)
+    if args.predict:
+        if not args.checkpoint.exists():
+            raise SystemExit(f"tocha demo: no checkpoint {args.checkpoint}; run `tocha demo` first")
+        digits.predict(settings)
+        return 0
+    return digits.main(settings)
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from tocha import doctor
+
+    return doctor.main()
+
+
+def _version(args: argparse.Namespace) -> int:
+    print(__version__)
+    return 0
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return value
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    parser = argparse.ArgumentParser(prog="tocha", description="The PyTorch 2 stack in pure Python.")
+    parser.add_argument("--version", action="version", version=f"tocha {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        )
+        sub.set_defaults(run=run)
+        return sub
+
+    demo = command("demo", _demo, "train a small CNN on handwritten digits, save it, reload it and predict")
+    demo.add_argument("--device", default="cpu", help="where to train: cpu, cuda, cuda:1")
+    demo.add_argument("--epochs", type=_positive, default=12, help="passes over the training images")
+    demo.add_argument("--seed", type=int, default=0, help="the same seed gives the same numbers")
+    demo.add_argument("--target", type=_share, default=0.97, help="fail when the test accuracy is lower")
+    demo.add_argument("--checkpoint", type=Path, default=Path("digits.pt"), help="file to save to/load")
+    demo.add_argument("--predict", action="store_true", help="only load the checkpoint and predict")
+
+    command("doctor", _doctor, "show versions and devices, and check a training step on each device")
+    command("version", _version, "print the version")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; the exit status."""
+    args = build_parser().parse_args(argv)
+    run: Callable[[argparse.Namespace], int] = args.run
+    try:
+        return run(args)
+    except KeyboardInterrupt:
+        print()
+        return 130
