@@ -1,0 +1,167 @@
+"""`./run bench`: times the cases on tocha and, where an interpreter with torch is named, on torch beside it.
+
+Rounds of the two are interleaved, so both see the same machine; a ratio is the median over the rounds of
+tocha's time / torch's time (under 1: tocha is faster). Differences under ten percent are ties.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.cases import CASES
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+
+
+class Worker:
+    """A process that times one case."""
+
+    def __init__(self, python: str, framework: str, case: str, args: argparse.Namespace) -> None:
+        threads = str(args.threads)
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        env = dict(os.environ, PYTHONPATH=str(ROOT), **dict.fromkeys(names, threads))
+        command = [python, "-m", "bench.worker", framework, case, args.device, threads, str(args.seconds)]
+        self._process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=env,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert self._process.stdin and self._process.stdout
+        self._in, self._out = self._process.stdin, self._process.stdout
+        self._answer()
+
+    def _answer(self) -> str:
+        line = self._out.readline()
+        if not line:
+            errors = self._process.communicate()[1].strip().splitlines()
+            raise RuntimeError(errors[-1] if errors else f"exit status {self._process.returncode}")
+        return line.strip()
+
+    def measure(self) -> float:
+        """Seconds of a step."""
+        self._in.write("\n")
+        self._in.flush()
+        return float(self._answer())
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def measure(case: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Median seconds of a step by framework, and the ratio."""
+    frameworks = {"tocha": sys.executable, **({"torch": args.torch} if args.torch else {})}
+    workers: dict[str, Worker] = {}
+    row: dict[str, Any] = {"case": case}
+    try:
+        for name, python in frameworks.items():
+            workers[name] = Worker(python, name, case, args)
+        rounds = [{name: worker.measure() for name, worker in workers.items()} for _ in range(args.rounds)]
+    except RuntimeError as error:
+        return row | {"error": f"{name}: {error}"}
+    finally:
+        for worker in workers.values():
+            worker.close()
+    for name in frameworks:
+        row[name] = statistics.median(r[name] for r in rounds)
+    if "torch" in frameworks:
+        row["ratio"] = statistics.median(r["tocha"] / r["torch"] for r in rounds)
+    return row
+
+
+def versions(args: argparse.Namespace) -> dict[str, str]:
+    """What was measured, and on what."""
+    show = "import {0}; print({0}.__version__)"
+    found = {"python": platform.python_version(), "machine": f"{os.cpu_count()} cores, {platform.machine()}"}
+    for name, python in (("tocha", sys.executable), ("torch", args.torch)):
+        if python:
+            command = [python, "-c", show.format(name)]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+            found[name] = done.stdout.strip()
+    return found
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    for scale, unit in ((1, "s"), (1e-3, "ms")):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report as Markdown."""
+    about = ", ".join(f"{name} {value}" for name, value in report["versions"].items())
+    lines = [
+        f"{report['date']}, {about}; {report['device']}, {report['threads']} threads. Ratio: tocha / torch.",
+        "",
+        "| case | tocha | torch | ratio |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for row in report["rows"]:
+        if "error" in row:
+            lines.append(f"| {row['case']} | failed: {row['error']} | | |")
+        else:
+            ratio = f"{row['ratio']:.2f}" if "ratio" in row else "–"
+            times = f"{duration(row['tocha'])} | {duration(row.get('torch'))}"
+            lines.append(f"| {row['case']} | {times} | {ratio} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./run bench", description=__doc__)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"default: all of {', '.join(CASES)}")
+    parser.add_argument("--torch", metavar="PYTHON", help="an interpreter that has torch")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=0.2, help="length of a round")
+    parser.add_argument("--save", metavar="NAME", help="keep the report as bench/results/NAME.json")
+    parser.add_argument("--readme", action="store_true", help="put the table into README.md")
+    args = parser.parse_args()
+    unknown = sorted(set(args.cases) - set(CASES))
+    if unknown:
+        parser.error(f"no case {', '.join(unknown)}")
+
+    rows = []
+    for case in args.cases or CASES:
+        print(f"{case} ...", file=sys.stderr)
+        rows.append(measure(case, args))
+    report = {
+        "date": datetime.date.today().isoformat(),
+        "versions": versions(args),
+        "device": args.device,
+        "threads": args.threads,
+        "rows": rows,
+    }
+    print(table(report))
+    if args.save:
+        RESULTS.mkdir(exist_ok=True)
+        path = RESULTS / f"{args.save}.json"
+        path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    if args.readme:
+        readme = ROOT / "README.md"
+        block = f"{BEGIN}\n{table(report)}\n{END}"
+        text = re.sub(f"{BEGIN}.*{END}", lambda _: block, readme.read_text(encoding="utf-8"), flags=re.DOTALL)
+        readme.write_text(text, encoding="utf-8")
+    return int(any("error" in row for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
