@@ -1,0 +1,1 @@
+"""Learning-rate schedulers by kind; `optim.lr_scheduler` is the public place."""

@@ -1,0 +1,219 @@
+"""Adam, with AMSGrad and decoupled weight decay.
+
+Source: torch docs, torch.optim.Adam; Kingma & Ba 2015; Reddi et al. 2018.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import tocha
+
+from ._common import (
+    RuleOptimizer,
+    add_quotient_,
+    any_complex,
+    as_number,
+    as_scalar,
+    check_betas,
+    check_call,
+    check_fused,
+    check_lr,
+    check_non_negative,
+    column,
+    new_step,
+    real_views,
+    regularised,
+    scalars,
+    scale_,
+    snapshot,
+    square_root,
+    unscaled_grads,
+    zeros_like,
+)
+from .optimizer import ParamsT
+
+__all__ = ["Adam", "adam"]
+
+
+class Adam(RuleOptimizer):
+    """Adam. State: "step", "exp_avg", "exp_avg_sq" and, with amsgrad, "max_exp_avg_sq"."""
+
+    _late_options: ClassVar[dict[str, Any]] = {
+        "amsgrad": False,
+        "maximize": False,
+        "foreach": None,
+        "capturable": False,
+        "differentiable": False,
+        "decoupled_weight_decay": False,
+        "fused": None,
+    }
+    _sparse_advice = ", please consider SparseAdam instead"
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: Any = 1e-3,
+        betas: tuple[Any, Any] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
+        eager_foreach = foreach and not capturable
+        if isinstance(lr, tocha.Tensor) and lr.numel() == 1 and eager_foreach:
+            raise ValueError("lr as a Tensor is not supported for capturable=False and foreach=True")
+        check_lr(lr)
+        check_non_negative(eps=eps)
+        check_betas(betas)
+        check_non_negative(weight_decay=weight_decay)
+        tensor_betas = [isinstance(beta, tocha.Tensor) for beta in betas]
+        if tensor_betas[0] != tensor_betas[1]:
+            raise ValueError("betas must be either both floats or both Tensors")
+        for i, beta in enumerate(betas):
+            if tensor_betas[i] and eager_foreach:
+                raise ValueError(
+                    f"betas[{i}] as a Tensor is not supported for capturable=False and foreach=True"
+                )
+            if tensor_betas[i] and beta.numel() != 1:
+                raise ValueError(f"Tensor betas[{i}] must be 1-element")
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
+            "fused": fused,
+            "decoupled_weight_decay": decoupled_weight_decay,
+        }
+        super().__init__(params, defaults)
+        check_fused(self, fused, foreach, differentiable)
+
+    def _sparse_name(self) -> str:
+        return "Adam"
+
+    def _new_state(self, p: Any, group: dict[str, Any]) -> dict[str, Any]:
+        state = {"step": new_step(p, group), "exp_avg": zeros_like(p), "exp_avg_sq": zeros_like(p)}
+        if group["amsgrad"]:
+            state["max_exp_avg_sq"] = zeros_like(p)
+        return state
+
+    def _update(
+        self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]
+    ) -> None:
+        beta1, beta2 = group["betas"]
+        adam(
+            params,
+            grads,
+            column(states, "exp_avg"),
+            column(states, "exp_avg_sq"),
+            column(states, "max_exp_avg_sq") if group["amsgrad"] else [],
+            column(states, "step"),
+            foreach=group["foreach"],
+            capturable=group["capturable"],
+            differentiable=group["differentiable"],
+            fused=group["fused"],
+            grad_scale=getattr(self, "grad_scale", None),
+            found_inf=getattr(self, "found_inf", None),
+            has_complex=any_complex(params),
+            decoupled_weight_decay=group["decoupled_weight_decay"],
+            amsgrad=group["amsgrad"],
+            beta1=beta1,
+            beta2=beta2,
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=group["maximize"],
+        )
+
+
+def adam(
+    params: list[Any],
+    grads: list[Any],
+    exp_avgs: list[Any],
+    exp_avg_sqs: list[Any],
+    max_exp_avg_sqs: list[Any],
+    state_steps: list[Any],
+    foreach: bool | None = None,
+    capturable: bool = False,
+    differentiable: bool = False,
+    fused: bool | None = None,
+    grad_scale: Any = None,
+    found_inf: Any = None,
+    has_complex: bool = False,
+    decoupled_weight_decay: bool = False,
+    *,
+    amsgrad: bool,
+    beta1: Any,
+    beta2: Any,
+    lr: Any,
+    weight_decay: float,
+    eps: float,
+    maximize: bool,
+) -> None:
+    """The Adam update of each parameter, in place on parameters, moments and steps."""
+    check_call(
+        "adam",
+        params,
+        state_steps,
+        foreach=foreach,
+        fused=fused,
+        capturable=capturable,
+        differentiable=differentiable,
+    )
+    unscaled = unscaled_grads(grads, grad_scale, found_inf)
+    if unscaled is None:
+        return
+    keep = capturable or differentiable
+    beta1, beta2 = scalars(keep, beta1, beta2)
+    # A tensor rate rounds in its own dtype before it becomes a number, as it does in torch.
+    number = (lambda x: x) if keep else as_number
+    decay = weight_decay != 0 and decoupled_weight_decay
+    penalty = 0 if decoupled_weight_decay else weight_decay
+    lr = as_scalar(lr)
+    shrink = number(1 - lr * weight_decay)
+    new_share1, new_share2 = 1 - beta1, 1 - beta2
+    for i, param in enumerate(params):
+        grad, exp_avg, exp_avg_sq = unscaled[i], exp_avgs[i], exp_avg_sqs[i]
+        max_exp_avg_sq = max_exp_avg_sqs[i] if amsgrad else None
+        if has_complex:
+            param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq = real_views(
+                param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq
+            )
+        grad = regularised(param, grad, penalty, maximize)
+        if decay:
+            scale_(param, shrink)
+        exp_avg.lerp_(grad, new_share1)
+        if isinstance(new_share2, tocha.Tensor):
+            exp_avg_sq.lerp_(grad.square(), new_share2.to(exp_avg_sq.dtype))
+        else:
+            exp_avg_sq.mul_(beta2).addcmul_(grad, grad, value=new_share2)
+        second = exp_avg_sq
+        if amsgrad:
+            second = max_exp_avg_sq
+            _running_maximum_(second, exp_avg_sq, differentiable)
+        state_steps[i].add_(1)
+        step = state_steps[i].clone() if keep else state_steps[i].item()
+        root = second.sqrt()
+        correction2 = square_root(1 - beta2**step)
+        denominator = root / correction2 + eps if differentiable else root.div_(correction2).add_(eps)
+        size = number(lr / (1 - beta1**step))
+        add_quotient_(param, snapshot(exp_avg, differentiable), denominator, -size)
+
+
+def _running_maximum_(maximum: Any, value: Any, differentiable: bool) -> None:
+    """`maximum = max(maximum, value)` in place, NaN winning."""
+    if differentiable:
+        maximum.copy_(tocha.maximum(maximum.clone(), value.clone()))
+    else:
+        tocha.maximum(maximum, value, out=maximum)

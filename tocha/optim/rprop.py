@@ -1,0 +1,132 @@
+"""Resilient backpropagation. Source: torch docs, torch.optim.Rprop; Riedmiller & Braun 1993."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import tocha
+
+from ._common import (
+    RuleOptimizer,
+    any_complex,
+    as_number,
+    check_call,
+    check_lr,
+    column,
+    new_step,
+    real_views,
+    zeros_like,
+)
+from .optimizer import ParamsT
+
+__all__ = ["Rprop", "rprop"]
+
+
+class Rprop(RuleOptimizer):
+    """Resilient backpropagation. State: "step", the last gradient "prev", and "step_size" per element."""
+
+    _late_options: ClassVar[dict[str, Any]] = {
+        "foreach": None,
+        "maximize": False,
+        "differentiable": False,
+        "capturable": False,
+    }
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: Any = 1e-2,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50),
+        *,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        check_lr(lr)
+        if not 0.0 < etas[0] < 1.0 < etas[1]:
+            raise ValueError(f"Invalid eta values: {etas[0]}, {etas[1]}")
+        defaults = {
+            "lr": lr,
+            "etas": etas,
+            "step_sizes": step_sizes,
+            "foreach": foreach,
+            "maximize": maximize,
+            "differentiable": differentiable,
+            "capturable": capturable,
+        }
+        super().__init__(params, defaults)
+
+    def _new_state(self, p: Any, group: dict[str, Any]) -> dict[str, Any]:
+        lr = as_number(group["lr"])
+        size = complex(lr, lr) if p.is_complex() else lr
+        return {"step": new_step(p, group), "prev": zeros_like(p), "step_size": tocha.full_like(p, size)}
+
+    def _update(
+        self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]
+    ) -> None:
+        etaminus, etaplus = group["etas"]
+        step_size_min, step_size_max = group["step_sizes"]
+        rprop(
+            params,
+            grads,
+            column(states, "prev"),
+            column(states, "step_size"),
+            column(states, "step"),
+            foreach=group["foreach"],
+            capturable=group["capturable"],
+            maximize=group["maximize"],
+            differentiable=group["differentiable"],
+            has_complex=any_complex(params),
+            step_size_min=step_size_min,
+            step_size_max=step_size_max,
+            etaminus=etaminus,
+            etaplus=etaplus,
+        )
+
+
+def rprop(
+    params: list[Any],
+    grads: list[Any],
+    prevs: list[Any],
+    step_sizes: list[Any],
+    state_steps: list[Any],
+    foreach: bool | None = None,
+    capturable: bool = False,
+    maximize: bool = False,
+    differentiable: bool = False,
+    has_complex: bool = False,
+    *,
+    step_size_min: float,
+    step_size_max: float,
+    etaminus: float,
+    etaplus: float,
+) -> None:
+    """The Rprop update of each parameter, in place on parameters, last gradients, step sizes and steps."""
+    check_call(
+        "rprop",
+        params,
+        state_steps,
+        foreach=foreach,
+        capturable=capturable,
+        differentiable=differentiable,
+    )
+    for i, param in enumerate(params):
+        grad, prev, step_size = grads[i], prevs[i], step_sizes[i]
+        if has_complex:
+            param, grad, prev, step_size = real_views(param, grad, prev, step_size)
+        state_steps[i].add_(1)
+        if maximize:
+            grad = grad.neg()
+        agreement = grad * (prev.clone() if differentiable else prev)
+        turned = agreement < 0
+        factor = tocha.ones_like(grad).masked_fill_(agreement > 0, etaplus).masked_fill_(turned, etaminus)
+        if differentiable:
+            step_size.copy_((step_size.clone() * factor).clamp(step_size_min, step_size_max))
+        else:
+            step_size.mul_(factor).clamp_(step_size_min, step_size_max)
+        # Where the sign turned the last step overshot: no step now, and no comparison at the next one.
+        grad = grad.masked_fill(turned, 0)
+        param.addcmul_(grad.sign(), step_size.clone() if differentiable else step_size, value=-1)
+        prev.copy_(grad)

@@ -1,0 +1,152 @@
+"""Stochastic gradient descent with momentum.
+
+Source: torch docs, torch.optim.SGD; Sutskever et al. 2013 (Nesterov).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ._common import (
+    RuleOptimizer,
+    add_scaled_,
+    any_complex,
+    check_call,
+    check_fused,
+    check_lr,
+    real_views,
+    regularised,
+    scalars,
+    unscaled_grads,
+)
+from .optimizer import ParamsT
+
+__all__ = ["SGD", "sgd"]
+
+
+class SGD(RuleOptimizer):
+    """Stochastic gradient descent. State: "momentum_buffer" where momentum is not 0."""
+
+    _late_options: ClassVar[dict[str, Any]] = {
+        "nesterov": False,
+        "maximize": False,
+        "foreach": None,
+        "differentiable": False,
+        "fused": False,
+    }
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: Any = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: Any = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        check_lr(lr)
+        if momentum < 0.0:
+            raise ValueError(f"Invalid momentum value: {momentum}")
+        if weight_decay < 0.0:
+            raise ValueError(f"Invalid weight_decay value: {weight_decay}")
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+            "maximize": maximize,
+            "foreach": foreach,
+            "differentiable": differentiable,
+            "fused": fused,
+        }
+        super().__init__(params, defaults)
+        check_fused(self, fused, foreach, differentiable)
+
+    def _with_grad(self, group: dict[str, Any]) -> tuple[list[Any], list[Any], list[dict[str, Any]]]:
+        if group["momentum"] != 0:
+            return super()._with_grad(group)
+        # Without momentum there is no state, and no empty entry in checkpoints either.
+        with_grad = [p for p in group["params"] if p.grad is not None]
+        grads = [p.grad for p in with_grad]
+        if any(g.is_sparse for g in grads):
+            raise RuntimeError("SGD does not support sparse gradients: call .to_dense() on them first")
+        return with_grad, grads, [{} for _ in with_grad]
+
+    def _update(
+        self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]
+    ) -> None:
+        buffers = [state.get("momentum_buffer") for state in states]
+        sgd(
+            params,
+            grads,
+            buffers,
+            foreach=group["foreach"],
+            fused=group["fused"],
+            grad_scale=getattr(self, "grad_scale", None),
+            found_inf=getattr(self, "found_inf", None),
+            weight_decay=group["weight_decay"],
+            momentum=group["momentum"],
+            lr=group["lr"],
+            dampening=group["dampening"],
+            nesterov=group["nesterov"],
+            maximize=group["maximize"],
+        )
+        if group["momentum"] != 0:
+            for state, buffer in zip(states, buffers):
+                state["momentum_buffer"] = buffer
+
+
+def sgd(
+    params: list[Any],
+    d_p_list: list[Any],
+    momentum_buffer_list: list[Any],
+    has_sparse_grad: bool = False,
+    foreach: bool | None = None,
+    fused: bool | None = None,
+    grad_scale: Any = None,
+    found_inf: Any = None,
+    *,
+    weight_decay: Any,
+    momentum: float,
+    lr: Any,
+    dampening: float,
+    nesterov: bool,
+    maximize: bool,
+) -> None:
+    """The SGD update of each parameter, in place; missing momentum buffers are put into
+    `momentum_buffer_list`.
+    """
+    check_call("sgd", params, foreach=foreach, fused=fused)
+    grads = unscaled_grads(d_p_list, grad_scale, found_inf)
+    if grads is None:
+        return
+    (lr,) = scalars(getattr(lr, "requires_grad", False), lr)
+    complex_params = any_complex(params)
+    for i, (param, grad) in enumerate(zip(params, grads)):
+        buffer = momentum_buffer_list[i]
+        if complex_params:
+            param, grad, buffer = real_views(param, grad, buffer)
+        grad = regularised(param, grad, weight_decay, maximize)
+        if momentum != 0:
+            if buffer is None:
+                buffer = grad.detach().clone()
+                momentum_buffer_list[i] = _like(buffer, params[i])
+            else:
+                buffer.mul_(momentum).add_(grad, alpha=1 - dampening)
+            grad = grad.add(buffer, alpha=momentum) if nesterov else buffer
+        add_scaled_(param, grad, -lr)
+
+
+def _like(buffer: Any, param: Any) -> Any:
+    """A buffer made on the real view of a complex parameter, as complex again."""
+    import tocha
+
+    return tocha.view_as_complex(buffer) if param.is_complex() else buffer
