@@ -1,0 +1,313 @@
+"""The engine: walk the tape from the outputs and give every leaf its gradient. No recursion, no dependency counts:
+nodes are taken youngest first (see autograd.graph), so a node's gradient is complete when its turn comes."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any
+
+from tocha.autograd.graph import AccumulateGrad, Node
+from tocha.autograd.mode import state
+
+if TYPE_CHECKING:
+    from tocha.tensor import Tensor
+
+Roots = list[tuple[Node, int, "Tensor"]]
+
+
+def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets | None = None) -> None:
+    """Send the root gradients back through the graph.
+
+    Without `targets` gradients end in the leaves' `.grad`; with them, in `targets`, and leaves stay untouched.
+    """
+    heap: list[tuple[int, Node]] = []
+    grads: dict[Node, Any] = {}
+    mode = state.grad
+    state.grad = 1 if create_graph else 0
+    state.refresh()
+    anomaly = state.anomaly
+    outs: Any
+    g: Any
+    try:
+        for node, number, grad in roots:
+            _send(node, number, grad, grads, heap)
+        while heap:
+            node = heapq.heappop(heap)[1]
+            grad = grads.pop(node)
+            if node.hooks is not None:
+                grad = _pre_hooks(node, grad)
+            if targets is not None and node in targets.nodes:
+                targets.collect(node, grad)
+                if not targets.needs(node):
+                    continue
+            if node.__class__ is AccumulateGrad:
+                if targets is None:
+                    outs = g = None  # so that the count below sees only holders outside this function
+                    _accumulate(node, grad, create_graph, _unshared(grad, getrefcount(grad)))
+                continue
+            if targets is not None and not targets.needs(node):
+                continue
+            outs = node.apply(grad) if anomaly is None else anomaly.apply(node, grad)
+            if node.hooks is not None and node.hooks.post:
+                outs = _post_hooks(node, outs, grad)
+            if not retain_graph:
+                node.release()
+            numbers = node.output_numbers
+            if numbers is None:
+                for edge, g in zip(node.edges, outs, strict=False):
+                    if edge is None or g is None:
+                        continue
+                    if edge.outputs == 1 and edge not in grads:
+                        grads[edge] = g
+                        heapq.heappush(heap, (edge.order, edge))
+                    else:
+                        _send(edge, 0, g, grads, heap)
+            else:
+                for edge, number, g in zip(node.edges, numbers, outs, strict=False):
+                    if edge is not None and g is not None:
+                        _send(edge, number, g, grads, heap)
+    finally:
+        state.grad = mode
+        state.refresh()
+
+
+def _send(node: Node, number: int, grad: Tensor, grads: dict[Node, Any], heap: list[tuple[int, Node]]) -> None:
+    """Add `grad` to what output `number` of `node` has received."""
+    held = grads.get(node)
+    if held is None:
+        heapq.heappush(heap, (node.order, node))
+        if node.outputs == 1:
+            grads[node] = grad
+        else:
+            grads[node] = held = [None] * node.outputs
+            held[number] = grad
+    elif node.outputs == 1:
+        grads[node] = held + grad
+    else:
+        held[number] = grad if held[number] is None else held[number] + grad
+
+
+def _pre_hooks(node: Node, grad: Any) -> Any:
+    hooks = node.hooks
+    assert hooks is not None
+    several = node.outputs > 1
+    for number, table in hooks.tensor.items():
+        for hook in tuple(table.values()):
+            given = grad[number] if several else grad
+            if given is None:
+                continue
+            got = hook(given)
+            if got is not None:
+                _check_hook_result(got, given)
+                if several:
+                    grad[number] = got
+                else:
+                    grad = got
+    for hook in tuple(hooks.pre.values()):
+        got = hook(tuple(grad) if several else (grad,))
+        if got is not None:
+            got = got if isinstance(got, (tuple, list)) else (got,)
+            grad = list(got) if several else got[0]
+    for number, reference in hooks.retain.items():
+        tensor = reference()
+        g = grad[number] if several else grad
+        if tensor is not None and g is not None:
+            tensor._grad = g if tensor._grad is None else tensor._grad + g
+    return grad
+
+
+def _check_hook_result(got: Any, given: Tensor) -> None:
+    if not hasattr(got, "_a"):
+        raise TypeError(f"expected a tensor or None from the hook, but got {type(got).__name__}")
+    if got.shape != given.shape:
+        raise RuntimeError(f"hook has changed the size of value: {list(given.shape)} became {list(got.shape)}")
+
+
+def _post_hooks(node: Node, outs: Sequence[Any], grad: Any) -> Sequence[Any]:
+    assert node.hooks is not None
+    given = tuple(grad) if node.outputs > 1 else (grad,)
+    for hook in tuple(node.hooks.post.values()):
+        got = hook(tuple(outs), given)
+        if got is not None:
+            outs = got if isinstance(got, (tuple, list)) else (got,)
+    return outs
+
+
+def _unshared(grad: Tensor, references: int) -> bool:
+    """Whether only the engine refers to this gradient and its memory (a caller's variable and an argument: 2)."""
+    if references > 2 or grad._vc is not None or grad._view is not None or grad._rg:
+        return False
+    return getattr(grad._a, "base", None) is None and getrefcount(grad._a) <= 2
+
+
+def _accumulate(node: AccumulateGrad, grad: Tensor, create_graph: bool, unshared: bool) -> None:
+    """leaf.grad += grad, with the leaf's hooks before and after."""
+    leaf = node.variable
+    extra = leaf._extra
+    if extra is not None and extra.backward_hooks:
+        for hook in tuple(extra.backward_hooks.values()):
+            got = hook(grad)
+            if got is not None:
+                _check_hook_result(got, grad)
+                grad = got
+    if grad._a.dtype is not leaf._a.dtype:
+        grad = grad.to(leaf.dtype)
+    if leaf._grad is None:
+        leaf._grad = _owned(grad, leaf, create_graph, unshared)
+    elif create_graph:
+        leaf._grad = leaf._grad + grad
+    else:
+        leaf._grad.add_(grad)
+    if extra is not None and extra.post_accumulate:
+        for hook in tuple(extra.post_accumulate.values()):
+            hook(leaf)
+
+
+def _owned(grad: Tensor, leaf: Tensor, create_graph: bool, unshared: bool) -> Tensor:
+    """The gradient itself if nothing else can hold its memory, else a copy: `.grad` is changed in place later."""
+    if create_graph:
+        return grad
+    if unshared and grad._a.strides == leaf._a.strides:
+        return grad
+    return grad.detach().clone()
+
+
+class Targets:
+    """What `grad()` wants: tensors' nodes, and which nodes lie on a path to one."""
+
+    def __init__(self, wanted: Sequence[tuple[Node, int]], roots: Roots) -> None:
+        self.nodes: dict[Node, set[int]] = {}
+        for node, number in wanted:
+            self.nodes.setdefault(node, set()).add(number)
+        self.results: dict[tuple[Node, int], Tensor] = {}
+        self.on_path = _leading_to(set(self.nodes), [r[0] for r in roots])
+
+    def needs(self, node: Node) -> bool:
+        """Whether something wanted lies beyond `node`."""
+        return node in self.on_path
+
+    def collect(self, node: Node, grad: Any) -> None:
+        for number in self.nodes[node]:
+            g = grad[number] if node.outputs > 1 else grad
+            if g is not None:
+                self.results[node, number] = g
+
+
+def _leading_to(wanted: set[Node], roots: list[Node]) -> set[Node]:
+    """Nodes with an edge path to a wanted node (excluding the wanted ones with none beyond), by rising age."""
+    seen = set(roots)
+    stack = list(roots)
+    while stack:
+        for edge in stack.pop().edges:
+            if edge is not None and edge not in seen:
+                seen.add(edge)
+                stack.append(edge)
+    leading: set[Node] = set()
+    for node in sorted(seen, key=lambda n: -n.order):  # oldest first: a node's edges are older than it
+        if any(e is not None and (e in wanted or e in leading) for e in node.edges):
+            leading.add(node)
+    return leading
+
+
+def _prepare_roots(outputs: Sequence[Tensor], grads: Sequence[Any], what: str, batched: bool = False) -> Roots:
+    from tocha.dispatch.prim import edge_of
+
+    roots: Roots = []
+    for out, grad in zip(outputs, grads, strict=True):
+        if not out._rg:
+            raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
+        if grad is None:
+            if out._a.size != 1:
+                raise RuntimeError(
+                    f"grad can be implicitly created only for scalar outputs, but {what} was called on one of shape "
+                    f"{list(out.shape)}: pass gradient= (the gradient of what follows with respect to it)"
+                )
+            if out._a.dtype.kind == "c":
+                raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
+            grad = out.detach().new_ones(out.shape)
+        elif not hasattr(grad, "_a"):
+            raise TypeError(f"gradients can be either Tensors or None, but got {type(grad).__name__}")
+        elif grad.shape != out.shape and not batched:
+            raise RuntimeError(
+                f"Mismatch in shape: grad_output has a shape of {grad.shape} and output has a shape of {out.shape}."
+            )
+        elif grad._a.dtype.kind == "c" and out._a.dtype.kind != "c":
+            raise RuntimeError(
+                "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: "
+                f"grad_output has a dtype of {grad.dtype} and output has a dtype of {out.dtype}."
+            )
+        roots.append((edge_of(out), out._nr, grad))
+    return roots
+
+
+def _sequence(value: Any, length: int) -> tuple[Any, ...]:
+    if value is None:
+        return (None,) * length
+    found = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if len(found) != length:
+        raise RuntimeError(f"got {length} tensors and {len(found)} gradients")
+    return found
+
+
+def backward(
+    tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+    grad_variables: Any = None, inputs: Any = None,
+) -> None:  # fmt: skip
+    """Sum of gradients of `tensors` into the leaves' `.grad` (torch docs: torch.autograd.backward)."""
+    outputs = tuple(tensors) if isinstance(tensors, (tuple, list)) else (tensors,)
+    roots = _prepare_roots(outputs, _sequence(grad_tensors, len(outputs)), "backward")
+    retain = create_graph if retain_graph is None else retain_graph
+    if inputs is None:
+        run(roots, retain, create_graph)
+        return
+    wanted = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    if not wanted:
+        raise RuntimeError("'inputs' argument to backward() cannot be empty.")
+    found = _collect(roots, wanted, retain, create_graph)
+    for tensor, g in zip(wanted, found, strict=True):
+        if g is not None:
+            held = tensor._grad
+            tensor._grad = (g if create_graph else g.detach().clone()) if held is None else held + g
+
+
+def _collect(roots: Roots, inputs: Sequence[Tensor], retain: bool, create_graph: bool) -> list[Tensor | None]:
+    from tocha.dispatch.prim import edge_of
+
+    for tensor in inputs:
+        if not tensor._rg:
+            raise RuntimeError("One of the differentiated Tensors does not require grad")
+    places = [(edge_of(t), t._nr) for t in inputs]
+    targets = Targets(places, roots)
+    run(roots, retain, create_graph, targets)
+    return [targets.results.get(place) for place in places]
+
+
+def grad(
+    outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+    only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False, materialize_grads: bool = False,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """Gradients of `outputs` with respect to `inputs`, returned (torch docs: torch.autograd.grad)."""
+    if allow_unused is False and materialize_grads:
+        raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
+    allow_unused = materialize_grads if allow_unused is None else allow_unused
+    outs = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
+    ins = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    grads = _sequence(grad_outputs, len(outs))
+    retain = create_graph if retain_graph is None else retain_graph
+    if is_grads_batched:
+        from tocha.autograd.batched import grad_of_batch
+
+        found = grad_of_batch(outs, ins, grads, retain, create_graph)
+    else:
+        found = _collect(_prepare_roots(outs, grads, "grad"), ins, retain, create_graph)
+    for i, g in enumerate(found):
+        if g is None and materialize_grads:
+            found[i] = ins[i].detach().new_zeros(ins[i].shape)
+        elif g is None and not allow_unused:
+            raise RuntimeError(
+                "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this is "
+                "the desired behavior."
+            )
+    return tuple(found)

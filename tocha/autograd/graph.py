@@ -1,0 +1,233 @@
+"""The tape: nodes that remember how to turn the gradient of an operator's outputs into those of its inputs.
+
+Every node has `order`, a number that falls with time. A node is always made after the nodes of its inputs, so walking
+nodes by rising `order` is a topological order and the engine needs no dependency counts. Mutations draw from the same
+counter: a tensor saved by a node was changed since if its mutation is younger (has the lower number).
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tocha.tensor import Tensor
+
+next_order: Callable[[], int] = itertools.count(0, -1).__next__
+
+Edge = tuple["Node", int]
+_PACKAGE = __name__.split(".")[0] + "."
+
+
+class Node:
+    """A step of the tape. `edges[i]` leads to the node that made input i (None: no gradient wanted).
+
+    `output_numbers[i]` says which output of that node it was; None stands for all zeros (the usual case).
+    """
+
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "edges",
+        "hooks",
+        "order",
+        "output_numbers",
+        "output_versions",
+        "outputs",
+    )
+    edges: tuple[Node | None, ...]
+    output_numbers: tuple[int, ...] | None
+    outputs: int
+    order: int
+    output_versions: dict[int, Version] | None
+    hooks: Hooks | None
+
+    def __init__(
+        self, edges: tuple[Node | None, ...], output_numbers: tuple[int, ...] | None = None, outputs: int = 1
+    ) -> None:
+        self.edges = edges
+        self.output_numbers = output_numbers
+        self.outputs = outputs
+        self.order = next_order()
+        self.output_versions = None
+        self.hooks = None
+
+    def apply(self, grad: Any) -> Sequence[Tensor | None]:
+        """Gradients of the inputs, one for each edge. `grad`: a tensor, or a list when there are several outputs."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Drop saved tensors; a later `apply` must raise."""
+
+    def name(self) -> str:
+        return type(self).__name__
+
+    @property
+    def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
+        """(node, output number) for each input, as torch spells it."""
+        numbers = self.output_numbers or (0,) * len(self.edges)
+        return tuple(zip(self.edges, numbers, strict=True))
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """A dictionary for the user's own notes."""
+        return self.__dict__.setdefault("_metadata", {})
+
+    def _sequence_nr(self) -> int:
+        return -self.order
+
+    def register_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Run `hook(grad_inputs, grad_outputs)` after the node; it may return new grad_inputs."""
+        return _hooks_of(self).add("post", hook)
+
+    def register_prehook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Run `hook(grad_outputs)` before the node; it may return new grad_outputs."""
+        return _hooks_of(self).add("pre", hook)
+
+    def __repr__(self) -> str:
+        return f"<{self.name()} object at {id(self):#x}>"
+
+
+class Hooks:
+    """Hooks around a node: `tensor[k]` on the gradient of output k, then `pre`, the node, `post`; `retain` last of all
+    before the node (a retained gradient is what hooks left)."""
+
+    __slots__ = ("__weakref__", "post", "pre", "retain", "tensor")
+
+    def __init__(self) -> None:
+        self.pre: dict[int, Callable[..., Any]] = {}
+        self.post: dict[int, Callable[..., Any]] = {}
+        self.tensor: dict[int, dict[int, Callable[..., Any]]] = {}
+        self.retain: dict[int, weakref.ref[Tensor]] = {}
+
+    def add(self, kind: str, hook: Callable[..., Any], output: int | None = None) -> RemovableHandle:
+        table = getattr(self, kind) if output is None else self.tensor.setdefault(output, {})
+        return RemovableHandle(table, hook)
+
+
+def _hooks_of(node: Node) -> Hooks:
+    if node.hooks is None:
+        node.hooks = Hooks()
+    return node.hooks
+
+
+class HookTable(dict[int, Callable[..., Any]]):
+    """A dictionary of hooks that can be referred to weakly."""
+
+
+class RemovableHandle:
+    """Returned by every register_*_hook; `remove()` takes the hook off; a context manager too."""
+
+    next_id = 0
+
+    def __init__(self, table: dict[int, Any], hook: Callable[..., Any]) -> None:
+        self.id = RemovableHandle.next_id
+        RemovableHandle.next_id += 1
+        self._table: dict[int, Any] | None = table
+        table[self.id] = hook
+
+    def remove(self) -> None:
+        """Take the hook off; a second call does nothing."""
+        if self._table is not None:
+            self._table.pop(self.id, None)
+            self._table = None
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+class AccumulateGrad(Node):
+    """The end of the tape at a leaf: adds what arrives to `leaf.grad`. The leaf refers to it weakly, it to the leaf
+    strongly, so a graph keeps its leaves alive and not the reverse."""
+
+    __slots__ = ("variable",)
+
+    def __init__(self, variable: Tensor) -> None:
+        super().__init__((), None)
+        self.variable = variable
+
+
+class Version:
+    """The mutation count shared by a tensor and its views, with who changed it last."""
+
+    __slots__ = ("__weakref__", "log", "stamp", "value")
+
+    def __init__(self) -> None:
+        self.value = 0
+        self.stamp = 1  # younger than nothing: every node's order is <= 0
+        self.log: deque[tuple[int, str, Any, int]] | None = None
+
+    def bump(self, operator: str) -> None:
+        """Count one in-place change by `operator`, remembering the user's line."""
+        self.value += 1
+        self.stamp = stamp = next_order()
+        frame: Any = sys._getframe(1)
+        while frame is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
+            frame = frame.f_back
+        if self.log is None:
+            self.log = deque(maxlen=16)
+        self.log.append((stamp, operator, frame and frame.f_code, frame.f_lasti if frame else -1))
+
+    def changed_since(self, order: int) -> bool:
+        """Whether a change is younger than the node numbered `order`."""
+        return self.stamp < order
+
+    def describe(self, order: int) -> tuple[int, str]:
+        """The version the node numbered `order` saw (as far as the log goes), and the first change after it in words."""
+        later = [entry for entry in self.log or () if entry[0] < order]
+        if not later:
+            return self.value, "an operation no longer in the log"
+        _, operator, code, lasti = later[0]
+        if code is None:
+            return self.value - len(later), f"{operator}()"
+        return self.value - len(later), f"{operator}() at {code.co_filename}:{_line(code, lasti)}"
+
+
+def _line(code: Any, lasti: int) -> int:
+    for start, end, line in code.co_lines():
+        if start <= lasti < end and line is not None:
+            return int(line)
+    return int(code.co_firstlineno)
+
+
+def version_of(tensor: Tensor) -> Version:
+    """The tensor's version counter, made when first wanted (most tensors are never changed)."""
+    version = tensor._vc
+    if version is None:
+        version = tensor._vc = Version()
+        node = tensor._node
+        if node is not None:  # a node that saved this output checks the same counter
+            if node.output_versions is None:
+                node.output_versions = {}
+            node.output_versions[tensor._nr] = version
+    return version
+
+
+def leaf_node(tensor: Tensor) -> AccumulateGrad:
+    """The accumulator of a leaf that requires grad, one for as long as a graph holds it."""
+    reference = tensor._accumulate
+    node: AccumulateGrad | None = reference() if reference is not None else None
+    if node is None:
+        node = AccumulateGrad(tensor)
+        tensor._accumulate = weakref.ref(node)
+    return node
+
+
+def check_unchanged(version: Version | None, node: Node, tensor: Any) -> None:
+    """Raise if a saved tensor was changed in place after `node` saved it."""
+    if version is not None and version.stamp < node.order:
+        expected, change = version.describe(node.order)
+        kind = f"torch.{tensor.dtype.name} {list(tensor.shape)}" if hasattr(tensor, "shape") else "tensor"
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            f"[{kind}], saved by {node.name()}, is at version {version.value}; expected version {expected} instead. "
+            f"It was changed by {change}. Hint: write that change out of place (y = x + 1 in place of x += 1), or "
+            "clone() the tensor before it; torch.autograd.set_detect_anomaly(True) shows the forward line that saved it."
+        )

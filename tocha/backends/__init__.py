@@ -1,0 +1,51 @@
+"""Raw arrays: one namespace per device with the same function names, so that primitives are written once.
+
+`namespace(array)` answers with the module (cpu, cuda or meta) whose functions work on it. Everything above this
+folder sees arrays only through `shape`, `dtype`, `strides` (bytes), `transpose`, basic indexing and these modules.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tocha.backends import cpu, meta
+from tocha.device import CPU, META, device
+
+Array = Any
+NAMESPACES: dict[type, Any] = {np.ndarray: cpu, meta.MetaArray: meta}
+
+
+def namespace(array: Array) -> Any:
+    """The backend module of an array."""
+    found = NAMESPACES.get(array.__class__)
+    if found is None:
+        from tocha.backends import cuda
+
+        NAMESPACES[array.__class__] = found = cuda
+    return found
+
+
+def device_of(array: Array) -> device:
+    """The device an array lives on."""
+    kind = array.__class__
+    if kind is np.ndarray:
+        return CPU
+    if kind is meta.MetaArray:
+        return META
+    return device("cuda", array.device.id)
+
+
+def for_device(where: device) -> Any:
+    """The backend module that makes arrays on `where`; RuntimeError says what is missing for it."""
+    if where.type == "cpu":
+        return cpu
+    if where.type == "meta":
+        return meta
+    if where.type == "cuda":
+        from tocha.backends import cuda
+
+        cuda.require(where)
+        return cuda
+    raise RuntimeError(f"device '{where}' is not supported: tocha has cpu, cuda and meta")

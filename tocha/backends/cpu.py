@@ -1,0 +1,102 @@
+"""The CPU namespace: NumPy, with SciPy's special functions and LAPACK loaded when first asked for.
+
+Names not defined here are NumPy's own (`cpu.exp is numpy.exp`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+name = "cpu"
+Array = np.ndarray
+_make = np.ndarray
+as_array = np.asarray
+
+# Scalar-rule names (tocha.prims.scalar) whose NumPy function is spelled differently.
+add, sub, mul, div, neg = np.add, np.subtract, np.multiply, np.divide, np.negative
+eq, ne, lt, le, gt, ge = np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal
+pow, floor_div, rem = np.power, np.floor_divide, np.remainder
+_SCIPY_SPECIAL = frozenset((
+    "erf", "erfc", "erfinv", "erfcx", "gammaln", "digamma", "polygamma", "zeta", "i0", "i0e", "i1", "i1e", "j0", "j1",
+    "ndtr", "ndtri", "log_ndtr", "xlogy", "xlog1py", "gammainc", "gammaincc", "expit", "logit", "entr", "k0", "k1",
+    "k0e", "k1e", "y0", "y1", "spherical_jn", "betaln", "log_expit",
+))  # fmt: skip
+
+
+def __getattr__(attribute: str) -> Any:
+    if attribute in _SCIPY_SPECIAL:
+        import scipy.special
+
+        found = getattr(scipy.special, attribute)
+    elif attribute == "linalg":
+        import scipy.linalg
+
+        found = scipy.linalg
+    else:
+        found = getattr(np, attribute)
+    globals()[attribute] = found
+    return found
+
+
+def restride(a: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> Any:
+    """A view of `a`'s memory with another shape; strides and offset (from a's first element) in bytes.
+
+    Contiguous arrays take a path of 0.15 µs (`as_strided` costs 2 µs), which also checks bounds.
+    """
+    flags = a.flags
+    if (flags.c_contiguous or flags.f_contiguous) and flags.writeable:
+        try:
+            return _make(shape, a.dtype, a, offset, strides)
+        except (ValueError, TypeError):
+            pass  # reaches outside a: the caller checked it against the storage
+    return _restride_anywhere(a, shape, strides, offset)
+
+
+def _restride_anywhere(a: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
+    interface = dict(a.__array_interface__)
+    interface["data"] = (interface["data"][0] + offset, not a.flags.writeable)
+    interface["shape"], interface["strides"] = shape, strides
+    interface["typestr"], interface["descr"] = f"|V{a.dtype.itemsize}", [("", f"|V{a.dtype.itemsize}")]
+    return np.asarray(_Interface(interface, a)).view(a.dtype)
+
+
+class _Interface:
+    """What `np.asarray` needs to build a view; `owner` keeps the memory alive."""
+
+    def __init__(self, interface: dict[str, Any], owner: Any) -> None:
+        self.__array_interface__ = interface
+        self.owner = root(owner)
+
+
+def root(a: Any) -> Any:
+    """The array or buffer that owns a's memory."""
+    while True:
+        base = a.base
+        if base is None:
+            return a
+        if isinstance(base, _Interface):
+            base = base.owner
+        if not isinstance(base, np.ndarray):
+            return a
+        a = base
+
+
+def data_ptr(a: Any) -> int:
+    """The address of a's first element."""
+    return int(a.__array_interface__["data"][0])
+
+
+def to_host(a: Any) -> Any:
+    """The same values as a NumPy array (no copy here)."""
+    return a
+
+
+def from_host(a: Any, index: int | None = None) -> Any:
+    """A NumPy array as an array of this backend (no copy here)."""
+    return a
+
+
+def synchronize() -> None:
+    """Wait for the device; the CPU has nothing pending."""

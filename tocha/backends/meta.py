@@ -1,0 +1,136 @@
+"""The meta namespace: arrays with a shape, strides and a type, and no memory.
+
+View operators run on them as on any array. Other primitives are inferred by their family's rule (tocha.prims).
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+name = "meta"
+
+
+class MetaArray:
+    """Geometry without data. Strides are in bytes, as NumPy's."""
+
+    __slots__ = ("dtype", "offset", "shape", "strides")
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None, offset: int = 0
+    ) -> None:
+        self.shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+        self.strides = contiguous_strides(self.shape, self.dtype.itemsize) if strides is None else strides
+        self.offset = offset
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        n = 1
+        for s in self.shape:
+            n *= s
+        return n
+
+    @property
+    def itemsize(self) -> int:
+        return int(self.dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize
+
+    @property
+    def base(self) -> None:
+        return None
+
+    def transpose(self, axes: tuple[int, ...]) -> MetaArray:
+        return MetaArray(
+            tuple(self.shape[i] for i in axes), self.dtype, tuple(self.strides[i] for i in axes), self.offset
+        )
+
+    def __getitem__(self, index: Any) -> MetaArray:
+        """Basic indexing: integers, slices, None and Ellipsis."""
+        index = index if isinstance(index, tuple) else (index,)
+        used = sum(i is not None and i is not Ellipsis for i in index)
+        if used > self.ndim:
+            raise IndexError(f"too many indices for tensor of dimension {self.ndim}")
+        if not any(i is Ellipsis for i in index):
+            index = (*index, Ellipsis)
+        shape: list[int] = []
+        strides: list[int] = []
+        offset, axis = self.offset, 0
+        for i in index:
+            if i is None:
+                shape.append(1)
+                strides.append(0)
+            elif i is Ellipsis:
+                for _ in range(self.ndim - used):
+                    shape.append(self.shape[axis])
+                    strides.append(self.strides[axis])
+                    axis += 1
+            elif isinstance(i, slice):
+                start, stop, step = i.indices(self.shape[axis])
+                length = len(range(start, stop, step))
+                offset += start * self.strides[axis] if length else 0
+                shape.append(length)
+                strides.append(step * self.strides[axis])
+                axis += 1
+            else:
+                i = operator.index(i)
+                if not -self.shape[axis] <= i < self.shape[axis]:
+                    raise IndexError(f"index {i} is out of bounds for dimension {axis} with size {self.shape[axis]}")
+                offset += (i % self.shape[axis]) * self.strides[axis]
+                axis += 1
+        return MetaArray(tuple(shape), self.dtype, tuple(strides), offset)
+
+    def astype(self, dtype: Any, copy: bool = True) -> MetaArray:
+        return self if not copy and np.dtype(dtype) == self.dtype else MetaArray(self.shape, dtype)
+
+
+def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Row-major strides in bytes (sizes of 0 count as 1, as in torch)."""
+    strides = [0] * len(shape)
+    step = itemsize
+    for i in range(len(shape) - 1, -1, -1):
+        strides[i] = step
+        step *= max(shape[i], 1)
+    return tuple(strides)
+
+
+def restride(a: MetaArray, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> MetaArray:
+    return MetaArray(shape, a.dtype, strides, a.offset + offset)
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> MetaArray:
+    return MetaArray(shape, dtype)
+
+
+def stand_in(a: MetaArray) -> Any:
+    """A NumPy array of the same shape and type that takes no memory: zeros with stride 0."""
+    return np.broadcast_to(np.zeros((), a.dtype), a.shape)
+
+
+def root(a: MetaArray) -> MetaArray:
+    return a
+
+
+def data_ptr(a: MetaArray) -> int:
+    return 0
+
+
+def to_host(a: MetaArray) -> Any:
+    raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+
+
+def from_host(a: Any, index: int | None = None) -> MetaArray:
+    return MetaArray(a.shape, a.dtype)
+
+
+def synchronize() -> None:
+    """Nothing runs on meta."""

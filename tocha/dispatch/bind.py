@@ -1,0 +1,126 @@
+"""bind: run a primitive on tensors. Plain tensors go straight to the backend's kernel; anything unusual (an
+interpreter such as vmap, a subclass with __torch_dispatch__) is met behind one check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tocha.autograd.mode import state
+from tocha.backends import device_of, meta, namespace
+from tocha.dispatch import override
+from tocha.dispatch.override import INTERPRETERS, NO_DISPATCH
+from tocha.dispatch.prim import Prim, link_view, record
+from tocha.dtypes import HALF_NP
+from tocha.tensor import Tensor, wrap
+
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+_COMPLEX64 = np.dtype(np.complex64)
+
+
+def bind(prim: Prim, *args: Any, **params: Any) -> Any:
+    """Run `prim` on tensors (None where an argument is optional) and record it. One tensor, or a tuple of them."""
+    if INTERPRETERS or _unusual(args):
+        return override.dispatch_prim(prim, args, params)
+    if prim.family == "view":
+        return _bind_view(prim, args[0], params)
+    outs = run(prim, args, params)
+    if state.grad and prim.vjp is not None:
+        for a in args:
+            if a is not None and a._rg:
+                record(prim, args, outs, params)
+                break
+    return outs[0] if len(prim.outputs) == 1 else outs
+
+
+def _unusual(args: Sequence[Any]) -> bool:
+    for a in args:
+        if a is not None and a.__class__ not in NO_DISPATCH and override.has_dispatch(a):
+            return True
+    return False
+
+
+def run(prim: Prim, args: Sequence[Any], params: dict[str, Any]) -> tuple[Tensor, ...]:
+    """The primitive's values as new tensors without history."""
+    arrays = [None if a is None else a._a for a in args]
+    first = next((a for a in arrays if a is not None), None)
+    xp = namespace(first)
+    for a in arrays:
+        if a is not None and a.__class__ is not first.__class__:
+            arrays = _one_device(prim, arrays)
+            xp = namespace(next(a for a in arrays if a is not None))
+            break
+    if xp is meta:
+        return tuple(wrap(m) for m in infer(prim, arrays, params))
+    half = None
+    if prim.half == "float32":
+        for a in arrays:
+            if a is not None and a.dtype in HALF_NP:
+                half = a.dtype
+                break
+    if half is not None:
+        arrays = [a.astype(_FLOAT32) if a is not None and a.dtype in HALF_NP else a for a in arrays]
+    got = state.run(prim.impl, xp, *arrays, **params)
+    if got.__class__ is not tuple:
+        got = (got,)
+    outs = []
+    for g in got:
+        if g.__class__ is not np.ndarray and xp.name == "cpu":
+            g = np.asarray(g)
+        if half is not None and g.dtype is _FLOAT32:
+            g = g.astype(half)
+        outs.append(wrap(g))
+    return tuple(outs)
+
+
+def _one_device(prim: Prim, arrays: list[Any]) -> list[Any]:
+    """Zero-dimensional CPU arrays follow the others to their device; anything else mixed is an error."""
+    kinds = {str(device_of(a)): a for a in arrays if a is not None}
+    away = next((a for a in arrays if a is not None and device_of(a).type != "cpu"), None)
+    movable = all(a is None or a.__class__ is away.__class__ or a.ndim == 0 for a in arrays)
+    if away is None or not movable:
+        raise RuntimeError(
+            f"{prim.name}: Expected all tensors to be on the same device, but found at least two devices, "
+            f"{' and '.join(sorted(kinds))}! Move the operands to one device with .to()"
+        )
+    xp = namespace(away)
+    return [a if a is None or a.__class__ is away.__class__ else xp.from_host(a) for a in arrays]
+
+
+def infer(prim: Prim, arrays: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    """Output shapes and types without data. A family without a rule runs its kernel on zeros that take no memory."""
+    if prim.infer is not None:
+        got = prim.infer(*arrays, **params)
+        return [got] if isinstance(got, meta.MetaArray) else list(got)
+    from tocha.backends import cpu
+
+    stand_ins = [None if a is None else meta.stand_in(a) for a in arrays]
+    half = next((a.dtype for a in stand_ins if a is not None and a.dtype in HALF_NP), None)
+    if half is not None and prim.half == "float32":
+        stand_ins = [a.astype(_FLOAT32) if a is not None and a.dtype in HALF_NP else a for a in stand_ins]
+    got = state.run(prim.impl, cpu, *stand_ins, **params)
+    outs = []
+    for g in got if isinstance(got, tuple) else (got,):
+        narrow = half is not None and prim.half == "float32" and g.dtype is _FLOAT32
+        outs.append(meta.MetaArray(np.shape(g), half if narrow else g.dtype))
+    return outs
+
+
+def _bind_view(prim: Prim, x: Tensor, params: dict[str, Any]) -> Any:
+    """A view primitive: the output shares x's memory, version counter and base. Several outputs share one node."""
+    got = prim.impl(namespace(x._a), x._a, **params)
+    if got.__class__ is list:
+        outs = [wrap(g) for g in got]
+        for i, out in enumerate(outs):
+            step, step_params = prim.each(i, **params)  # type: ignore[attr-defined]
+            link_view(out, x, step, step_params, "multi")
+        if state.grad and x._rg:
+            record(prim, (x,), outs, params)
+        return tuple(outs)
+    out = wrap(got)
+    link_view(out, x, prim, params)
+    if x._rg and state.grad and prim.vjp is not None:
+        record(prim, (x,), (out,), params)
+    return out

@@ -1,0 +1,209 @@
+"""In-place and out= forms: write a computed value into an existing tensor and give it that value's history."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tocha import dtypes
+from tocha.autograd.graph import Node, version_of
+from tocha.autograd.mode import state
+from tocha.autograd.views import refresh, replay
+from tocha.backends import namespace
+from tocha.dispatch.override import alias_as
+from tocha.dispatch.prim import edge_of
+from tocha.tensor import Tensor, View
+
+
+def check_writable(target: Tensor, operator: str) -> None:
+    """Raise before anything is computed if `target` may not be changed in place."""
+    view = target._view
+    if state.grad and (target._rg or (view is not None and view.base._rg)):
+        if target._rg is True and target._node is None:
+            if view is None or view.kind == "normal":
+                what = "a leaf Variable that requires grad" if view is None else "a view of a leaf Variable that requires grad"
+                raise RuntimeError(f"{operator}: {what} is being used in an in-place operation.")
+        if view is not None:
+            _check_view(view, operator)
+    if _overlaps_itself(target):
+        raise RuntimeError(
+            f"{operator}: unsupported operation: more than one element of the written-to tensor refers to a single "
+            "memory location. Please clone() the tensor before performing the operation."
+        )
+
+
+def _check_view(view: View, operator: str) -> None:
+    if view.base._rg is True and view.base._node is None:
+        raise RuntimeError(f"{operator}: a view of a leaf Variable that requires grad is being used in an in-place operation.")
+    if view.kind == "multi":
+        raise RuntimeError(
+            f"{operator}: the target is a view and is being modified inplace. This view is the output of a function that "
+            "returns multiple views. Such functions do not allow the output views to be modified inplace. You should "
+            "replace the inplace operation by an out-of-place one."
+        )
+    if view.kind == "no_grad":
+        raise RuntimeError(
+            f"{operator}: A view was created in no_grad mode and is being modified inplace with grad mode enabled. This view "
+            "was created in no_grad mode: make the view where gradients are recorded, or change it under no_grad too."
+        )
+
+
+def _overlaps_itself(target: Tensor) -> bool:
+    a = target._a
+    return 0 in a.strides and any(step == 0 and size > 1 for step, size in zip(a.strides, a.shape, strict=True))
+
+
+def assign(target: Tensor, value: Tensor, operator: str) -> Tensor:
+    """Copy `value` into `target` (of the same shape, and a type it casts to) and rebase target's history onto it."""
+    if value._a.shape != target._a.shape:
+        raise RuntimeError(
+            f"{operator}: output with shape {list(target.shape)} doesn't match the broadcast shape {list(value.shape)}"
+        )
+    if value._a.dtype is not target._a.dtype:
+        if not dtypes.can_cast(value.dtype, target.dtype):
+            raise RuntimeError(
+                f"{operator}: result type {value.dtype.name} can't be cast to the desired output type {target.dtype.name}"
+            )
+        value = value.to(target.dtype)
+    if value._node is not None:
+        _keep_old(target, value._node)
+    store(target._a, value._a)
+    mutated(target, value, operator)
+    return target
+
+
+def _keep_old(target: Tensor, node: Node) -> None:
+    """An operator about to overwrite its own operand saves a copy of it (as torch does for x.mul_(w))."""
+    saved = getattr(node, "saved", None)
+    if saved and any(s is target for s in saved):
+        old = alias_as(Tensor, target)
+        old._a, old._vc, old._view = target._a.copy(), None, None
+        node.saved = tuple(old if s is target else s for s in saved)  # type: ignore[attr-defined]
+
+
+def store(target: Any, value: Any) -> None:
+    """Array assignment on any backend."""
+    if namespace(target).name != "meta":
+        state.run(target.__setitem__, ..., value)
+
+
+def mutated(target: Tensor, value: Tensor | None, operator: str) -> None:
+    """Book an in-place change that has been made: version, and the history `value` brings (None: no gradient)."""
+    rebase = state.grad and (target._rg or (value is not None and value._rg))
+    if rebase and target._view is not None:
+        refresh(target)
+    version_of(target).bump(operator)
+    if not rebase:
+        return
+    if target._view is None:
+        _take_history(target, value)
+    else:
+        _rebase_base(target, target._view, value)
+
+
+def _take_history(target: Tensor, value: Tensor | None) -> None:
+    if value is not None and value._rg:
+        target._node, target._nr = edge_of(value), value._nr
+    else:
+        target._node, target._nr = Overwritten((), None), 0
+    target._rg = True
+    _register_version(target)
+
+
+def _register_version(target: Tensor) -> None:
+    node = target._node
+    if node is not None and target._vc is not None:
+        node.output_versions = {**(node.output_versions or {}), target._nr: target._vc}
+
+
+def _rebase_base(target: Tensor, view: View, value: Tensor | None) -> None:
+    """base := base with the view's part replaced by value. The view's own node is then made anew from the base."""
+    base = view.base
+    differentiable = value is not None and value._rg
+    edges = (edge_of(base) if base._rg else None, edge_of(value) if differentiable else None)  # type: ignore[arg-type]
+    numbers = (base._nr, value._nr if value is not None else 0)
+    base._node = ViewScatter(edges, numbers if any(numbers) else None, view, value is not None)
+    base._nr = 0
+    base._rg = True
+    target._rg = True
+    view.version = -1
+    refresh(target)
+
+
+class Overwritten(Node):
+    """History of a tensor whose values were replaced by ones that need no gradient."""
+
+    __slots__ = ()
+
+    def apply(self, grad: Any) -> Sequence[Tensor | None]:
+        return ()
+
+
+class ViewScatter(Node):
+    """base with the part seen through a view replaced by a value: the gradient splits the same way."""
+
+    __slots__ = ("has_value", "view")
+
+    def __init__(self, edges: Any, numbers: Any, view: View, has_value: bool) -> None:
+        super().__init__(edges, numbers)
+        self.view = View(None, view.chain, 0, "normal")  # type: ignore[arg-type]
+        self.has_value = has_value
+
+    def name(self) -> str:
+        return "CopySlices"
+
+    def apply(self, grad: Any) -> Sequence[Tensor | None]:
+        base_edge, value_edge = self.edges
+        value_grad = replay(grad, self.view).clone() if value_edge is not None else None
+        if base_edge is None:
+            return None, value_grad
+        base_grad = grad.clone()
+        replay(base_grad, self.view).zero_()
+        return base_grad, value_grad
+
+
+def write_out(
+    name: str, function: Callable[..., Any], out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Run `function` and write its results into `out` (a tensor, or one for each result), resizing them if needed."""
+    outs = out if isinstance(out, (tuple, list)) else (out,)
+    tensors = [a for a in (*args, *kwargs.values(), *outs) if isinstance(a, Tensor)]
+    if state.grad and any(t._rg for t in tensors):
+        raise RuntimeError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
+            "requires grad."
+        )
+    for o in outs:
+        if not isinstance(o, Tensor):
+            raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(o).__name__}")
+    got = function(*args, **kwargs)
+    results = got if isinstance(got, (tuple, list)) else (got,)
+    if len(results) != len(outs):
+        raise TypeError(f"{name}(): out= takes {len(results)} tensor(s), got {len(outs)}")
+    for r, o in zip(results, outs, strict=True):
+        if not dtypes.can_cast(r.dtype, o.dtype):
+            raise RuntimeError(f"{name}(): result type {r.dtype.name} can't be cast to the desired output type {o.dtype.name}")
+        if r.device != o.device:
+            raise RuntimeError(f"{name}(): Expected out tensor to be on {r.device}, but it is on {o.device}")
+    for r, o in zip(results, outs, strict=True):
+        resize_output(name, o, r._a.shape)
+        store(o._a, r._a if r._a.dtype is o._a.dtype else r.to(o.dtype)._a)
+        version_of(o).bump(name)
+    if hasattr(got, "_fields"):
+        return type(got)(*outs)
+    return out
+
+
+def resize_output(name: str, out: Tensor, shape: tuple[int, ...]) -> None:
+    """Give `out` the result's shape; a non-empty tensor of another shape draws torch's warning."""
+    if out._a.shape == shape:
+        return
+    if out._a.size:
+        warnings.warn(
+            f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match "
+            f"the required output shape {list(shape)}. This behavior is deprecated ({name}).",
+            UserWarning,
+            stacklevel=4,
+        )
+    out.resize_(shape)

@@ -1,0 +1,189 @@
+"""Everything that may take a call away from the plain path: __torch_function__, __torch_dispatch__, modes, interpreters.
+
+The plain path asks two cheap questions: is a mode on (`FUNCTION_MODES`, `INTERPRETERS` not empty) and is every
+argument of a plain class. The rest of this file answers when one of them says no.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tocha.tensor import Tensor, View, wrap_as
+
+# Non-empty while any thread has such a mode on; each thread's own stack is in `stacks`.
+FUNCTION_MODES: list[Any] = []
+INTERPRETERS: list[Any] = []
+
+PLAIN: set[type] = {Tensor}  # no __torch_function__ of their own
+NO_DISPATCH: set[type] = {Tensor}  # no __torch_dispatch__
+
+
+class _Stacks(threading.local):
+    def __init__(self) -> None:
+        self.function_modes: list[Any] = []
+        self.interpreters: list[Any] = []
+        self.subclass_functions_disabled = 0
+
+
+stacks = _Stacks()
+
+
+def disabled_torch_function(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    """Marks a subclass as treated like a plain Tensor (torch._C._disabled_torch_function_impl)."""
+    return func(*args, **(kwargs or {}))
+
+
+def classify(cls: type) -> None:
+    """Enter a new Tensor subclass in the tables of plain classes."""
+    if cls.__dict__.get("__torch_function__") is not None and _function_of(cls) is disabled_torch_function:
+        PLAIN.add(cls)
+    if not hasattr(cls, "__torch_dispatch__"):
+        NO_DISPATCH.add(cls)
+
+
+def _function_of(cls: type) -> Any:
+    found = getattr(cls, "__torch_function__", None)
+    return getattr(found, "__func__", found)
+
+
+class _Overrides(dict[type, bool]):
+    """Whether arguments of a type need a closer look: types with __torch_function__, and containers."""
+
+    def __missing__(self, cls: type) -> bool:
+        if cls in PLAIN:
+            look = False
+        elif issubclass(cls, (list, tuple)):
+            look = True
+        else:
+            function = _function_of(cls)
+            look = function is not None and function is not disabled_torch_function
+        self[cls] = look
+        return look
+
+
+OVERRIDES = _Overrides()
+
+
+def overloaded(args: Iterable[Any]) -> list[Any]:
+    """The arguments whose __torch_function__ must be asked: each type once, subclasses before their bases."""
+    if stacks.subclass_functions_disabled:
+        return []
+    found: list[Any] = []
+    types: list[type] = []
+
+    def look(a: Any, depth: int) -> None:
+        cls = a.__class__
+        if not OVERRIDES[cls] or cls in types:
+            return
+        if isinstance(a, (list, tuple)) and not isinstance(a, Tensor):
+            if depth < 2 and _function_of(cls) is None:
+                for item in a:
+                    look(item, depth + 1)
+            return
+        place = next((i for i, t in enumerate(types) if issubclass(cls, t)), len(types))
+        types.insert(place, cls)
+        found.insert(place, a)
+
+    for a in args:
+        look(a, 0)
+    return found
+
+
+def dispatch_function(
+    public: Callable[..., Any], implementation: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Run a public function for which a mode is on or an argument looked unusual."""
+    asked = overloaded((*args, *kwargs.values()))
+    modes = stacks.function_modes
+    if not asked and not modes:
+        return implementation(*args, **kwargs)
+    types = tuple(type(a) for a in asked)
+    if modes:
+        mode = modes.pop()
+        try:
+            got = mode.__torch_function__(public, types, args, kwargs)
+        finally:
+            modes.append(mode)
+        if got is not NotImplemented:
+            return got
+    for a in asked:
+        got = type(a).__torch_function__(public, types, args, kwargs)
+        if got is not NotImplemented:
+            return got
+    raise TypeError(
+        f"Multiple dispatch failed for 'torch.{getattr(public, '__name__', public)}'; all __torch_function__ handlers "
+        f"returned NotImplemented: {', '.join(t.__name__ for t in types) or type(modes[-1]).__name__}"
+    )
+
+
+class DisableTorchFunctionSubclass:
+    """Inside, subclasses' __torch_function__ is not asked (torch docs: torch._C.DisableTorchFunctionSubclass)."""
+
+    def __enter__(self) -> None:
+        stacks.subclass_functions_disabled += 1
+
+    def __exit__(self, *exc: object) -> None:
+        stacks.subclass_functions_disabled -= 1
+
+
+def default_torch_function(
+    cls: type, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What `Tensor.__torch_function__` does: run the function, hand results out as the subclass."""
+    if not all(issubclass(cls, t) for t in types):
+        return NotImplemented
+    with DisableTorchFunctionSubclass():
+        got = func(*args, **kwargs)
+    return got if func in _KEEPS_CLASS else _convert(got, cls)
+
+
+_KEEPS_CLASS: set[Any] = set()
+
+
+def _convert(got: Any, cls: type) -> Any:
+    if cls is Tensor:
+        return got
+    if isinstance(got, Tensor) and not isinstance(got, cls):
+        return alias_as(cls, got)
+    if isinstance(got, (tuple, list)):
+        items = [_convert(item, cls) for item in got]
+        return type(got)(*items) if hasattr(got, "_fields") else type(got)(items)
+    return got
+
+
+def alias_as(cls: type, source: Tensor) -> Any:
+    """`source` with its history, as an instance of `cls`."""
+    out = wrap_as(cls, source._a)
+    out._rg, out._node, out._nr, out._vc = source._rg, source._node, source._nr, source._vc
+    out._view, out._extra = source._view, None
+    if source._rg is True and source._node is None:
+        from tocha.dispatch.prim import edge_of
+
+        out._node = edge_of(source)
+    return out
+
+
+def detach_subclass(source: Tensor, out: Tensor) -> Tensor:
+    """`source.detach()` keeps a subclass unless it is a Parameter-like plain class."""
+    if source.__class__ in PLAIN or stacks.subclass_functions_disabled:
+        return out
+    return _convert(out, source.__class__)  # type: ignore[no-any-return]
+
+
+def has_dispatch(a: Any) -> bool:
+    """Whether the tensor's class has a __torch_dispatch__."""
+    if not isinstance(a, Tensor):
+        return False
+    return getattr(a.__class__, "__torch_dispatch__", None) is not None
+
+
+def dispatch_prim(prim: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """Run a primitive for which an interpreter is on or an argument has __torch_dispatch__."""
+    from tocha.dispatch import interpret
+
+    return interpret.run(prim, args, params)
+
+
+__all__ = ["FUNCTION_MODES", "INTERPRETERS", "NO_DISPATCH", "OVERRIDES", "PLAIN", "View"]

@@ -1,0 +1,350 @@
+"""What a primitive is, and how a call of one goes on the tape.
+
+A primitive is data: a kernel on raw arrays and a rule for gradients. The *names* in their signatures are the contract:
+
+    @prim("layer_norm", family="norm", outputs=("out", "mean", "rstd"), vjp=_layer_norm_vjp)
+    def layer_norm(xp, input, weight, bias, *, axes, eps): ...        # xp: the backend's namespace
+    def _layer_norm_vjp(g, input, weight, mean, rstd, *, axes, needs): ...  # ordinary operators on tensors
+
+Positional parameters after `xp` are tensors (or None), keyword-only ones are static. A vjp asks by name for what it
+needs, and only that is saved: a tensor argument (`input`), an output (`out`, `mean`), `input_shape`, `input_dtype`, a
+static parameter, or `needs` (which arguments want a gradient). `vjp` is one function returning a gradient for every
+tensor argument, or a tuple with one function per argument, of which only those wanted are run.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tocha.autograd.graph import Node, check_unchanged, leaf_node, next_order
+from tocha.autograd.mode import state
+from tocha.autograd.views import refresh
+from tocha.tensor import Tensor, View, wrap
+
+ARGUMENT, OUTPUT, SHAPE, DTYPE, PARAMETER, NEEDS, ALL_ARGUMENTS, ALL_SHAPES, ALL_DTYPES = range(9)
+REGISTRY: dict[str, Prim] = {}
+
+
+class Prim:
+    """One primitive. Calling it is `bind(self, ...)`."""
+
+    __slots__ = (
+        "__dict__", "arguments", "batch", "doc", "family", "fit", "half", "impl", "infer", "name", "outputs",
+        "parameters", "plans", "scalar", "tags", "variadic", "vjp",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        family: str,
+        impl: Callable[..., Any],
+        vjp: Any = None,
+        outputs: tuple[str, ...] = ("out",),
+        infer: Callable[..., Any] | None = None,
+        batch: Callable[..., Any] | None = None,
+        half: str = "float32",
+        tags: tuple[str, ...] = (),
+    ) -> None:
+        self.name, self.family, self.impl, self.vjp, self.outputs = name, family, impl, vjp, outputs
+        self.infer, self.batch, self.tags = infer, batch, frozenset(tags)
+        # "float32": half-precision inputs are computed in float32 and rounded once, as torch does; "native": the
+        # kernel moves elements and works on any type.
+        self.half = half
+        self.scalar: Callable[..., Any] | None = None
+        self.fit = False  # gradients are summed and cast back to the argument's shape and type (pointwise)
+        self.doc = impl.__doc__ or ""
+        spec = inspect.getfullargspec(impl)
+        self.variadic = spec.varargs
+        self.arguments: tuple[str, ...] = tuple(spec.args[1:])
+        self.parameters: tuple[str, ...] = tuple(spec.kwonlyargs)
+        self.plans: dict[Any, Plan] = {}
+        if name in REGISTRY:
+            raise ValueError(f"primitive {name!r} is registered twice")
+        REGISTRY[name] = self
+
+    def __repr__(self) -> str:
+        return f"<prim {self.name}>"
+
+    def __reduce__(self) -> Any:
+        return _by_name, (self.name,)
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        from tocha.dispatch.bind import bind
+
+        return bind(self, *args, **params)
+
+    def plan(self, needs: Any) -> Plan:
+        """What to save and which rules to run when the arguments in `needs` want gradients."""
+        found = self.plans.get(needs)
+        if found is None:
+            found = self.plans[needs] = Plan(self, needs)
+        return found
+
+
+def _by_name(name: str) -> Prim:
+    return REGISTRY[name]
+
+
+def prim(name: str, family: str, **options: Any) -> Callable[[Callable[..., Any]], Prim]:
+    """Decorate a kernel to make it a primitive (see the module's text)."""
+
+    def register(impl: Callable[..., Any]) -> Prim:
+        return Prim(name, family, impl, **options)
+
+    return register
+
+
+class Plan:
+    """For one primitive and one set of wanted gradients: the values to save, and each rule with the positions of its
+    arguments among them."""
+
+    __slots__ = ("joint", "outputs", "rules", "sources")
+
+    def __init__(self, prim: Prim, needs: tuple[bool, ...]) -> None:
+        sources: dict[tuple[int, Any], int] = {}
+        rules = []
+        functions = [(None, prim.vjp)] if callable(prim.vjp) else list(enumerate(prim.vjp))
+        self.joint = callable(prim.vjp)
+        for i, function in functions:
+            if function is None or (i is not None and not needs[i]):
+                continue
+            names, by_keyword = _signature(function)
+            positions = [sources.setdefault(_source(prim, n, needs), len(sources)) for n in names]
+            keywords = {n: sources.setdefault(_source(prim, n, needs), len(sources)) for n in by_keyword}
+            rules.append((i, function, tuple(positions), tuple(keywords.items())))
+        self.rules = tuple(rules)
+        self.sources = tuple(sources)
+        self.outputs = tuple((p, key) for p, (kind, key) in enumerate(self.sources) if kind == OUTPUT)
+
+
+def _signature(function: Callable[..., Any]) -> tuple[list[str], list[str]]:
+    spec = inspect.getfullargspec(function)
+    return spec.args[1:], spec.kwonlyargs
+
+
+def _source(prim: Prim, name: str, needs: tuple[bool, ...]) -> tuple[int, Any]:
+    """Where a vjp's parameter called `name` comes from."""
+    if name == "needs":
+        return NEEDS, needs
+    if name in prim.arguments:
+        return ARGUMENT, prim.arguments.index(name)
+    if name in prim.outputs:
+        return OUTPUT, prim.outputs.index(name)
+    if name in prim.parameters:
+        return PARAMETER, name
+    stem, _, suffix = name.rpartition("_")
+    if suffix in ("shape", "dtype"):
+        if stem in prim.arguments:
+            return (SHAPE if suffix == "shape" else DTYPE), prim.arguments.index(stem)
+        if stem == prim.variadic:
+            return (ALL_SHAPES if suffix == "shape" else ALL_DTYPES), None
+    if name == prim.variadic:
+        return ALL_ARGUMENTS, None
+    raise TypeError(
+        f"the vjp of {prim.name} asks for {name!r}, which is no argument {prim.arguments}, "
+        f"output {prim.outputs} or parameter {prim.parameters}"
+    )
+
+
+class PrimNode(Node):
+    """The tape's record of one primitive call."""
+
+    __slots__ = ("fit", "plan", "prim", "saved")
+    prim: Prim
+    plan: Plan
+    saved: tuple[Any, ...] | None
+    fit: tuple[tuple[tuple[int, ...], Any] | None, ...] | None
+
+    def name(self) -> str:
+        return "".join(part.capitalize() for part in self.prim.name.split("_")) + "Backward0"
+
+    def __repr__(self) -> str:
+        return f"<{self.name()} object at {id(self):#x}>"
+
+    def release(self) -> None:
+        self.saved = None
+
+    def apply(self, grad: Any) -> Sequence[Tensor | None]:
+        values: Any = self.saved
+        if values is None:
+            raise RuntimeError(
+                "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+                f"already been freed): {self.name()} has freed what it saved. Specify retain_graph=True if you need to "
+                "backward through the graph a second time."
+            )
+        order = self.order
+        plan = self.plan
+        for value in values:
+            version = getattr(value, "_vc", None)
+            if version is not None and version.stamp < order:
+                check_unchanged(version, self, value)
+        if plan.outputs or _PACKED in map(type, values):
+            values = self._unpack(values)
+        if plan.joint:
+            _, function, positions, keywords = plan.rules[0]
+            got = function(grad, *[values[p] for p in positions], **{n: values[p] for n, p in keywords})
+            grads: list[Tensor | None] = list(got) if got.__class__ is not Tensor else [got]
+        else:
+            grads = [None] * len(self.edges)
+            for i, function, positions, keywords in plan.rules:
+                if keywords:
+                    grads[i] = function(grad, *[values[p] for p in positions], **{n: values[p] for n, p in keywords})
+                else:
+                    grads[i] = function(grad, *[values[p] for p in positions])
+        if self.fit is not None:
+            return [g if g is None or f is None else _fit(g, f) for g, f in zip(grads, self.fit, strict=False)]
+        return grads
+
+    def _unpack(self, values: Any) -> list[Any]:
+        """Saved outputs become tensors with this node as their history again; packed values go through their hook."""
+        values = [v.unpack(self) if v.__class__ is _PACKED else v for v in values]
+        for position, number in self.plan.outputs:
+            value = values[position]
+            if isinstance(value, Tensor):  # came out of an unpack hook
+                continue
+            out = wrap(value)
+            out._rg, out._node, out._nr = True, self, number
+            if self.output_versions is not None:
+                out._vc = self.output_versions.get(number)
+                check_unchanged(out._vc, self, out)
+            values[position] = out
+        return values
+
+
+class _Packed:
+    """A saved tensor as a saved-tensor hook left it."""
+
+    __slots__ = ("is_output", "number", "packed", "unpack_hook", "version")
+
+    def __init__(self, tensor: Tensor, number: int | None) -> None:
+        pack, self.unpack_hook = state.saved_hooks[-1]
+        self.number = number
+        self.version = tensor._vc
+        mode, state.grad = state.grad, 0  # pack hooks see values, not history
+        try:
+            self.packed = pack(tensor if number is None else tensor.detach())
+        finally:
+            state.grad = mode
+
+    def unpack(self, node: Node) -> Any:
+        check_unchanged(self.version, node, self)
+        tensor = self.unpack_hook(self.packed)
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got {type(tensor).__name__}")
+        return tensor
+
+
+_PACKED = _Packed
+
+
+def _fit(g: Tensor, target: tuple[tuple[int, ...], Any]) -> Tensor:
+    """The gradient summed over broadcast dimensions and cast, to the argument's shape and type."""
+    shape, np_dtype = target
+    if g._a.dtype is not np_dtype:
+        from tocha.dtypes import FROM_NP
+
+        if g._a.dtype.kind == "c" and np_dtype.kind != "c":
+            g = g.real
+        g = g.to(FROM_NP[np_dtype])
+    return g if g._a.shape == shape else g.sum_to_size(shape)
+
+
+def edge_of(tensor: Tensor) -> Node:
+    """The node a gradient of `tensor` (which requires grad) flows to."""
+    if tensor._view is not None:
+        refresh(tensor)
+    node = tensor._node
+    return leaf_node(tensor) if node is None else node
+
+
+def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict[str, Any]) -> None:
+    """Put a call on the tape: outs get a node leading to those of `args` that require grad."""
+    needs = tuple([isinstance(a, Tensor) and bool(a._rg) for a in args])
+    node = PrimNode.__new__(PrimNode)
+    edges = []
+    numbers: Any = None
+    for i, need in enumerate(needs):
+        if need:
+            edges.append(edge_of(args[i]))
+            if args[i]._nr:
+                numbers = numbers or [0] * len(needs)
+                numbers[i] = args[i]._nr
+        else:
+            edges.append(None)  # type: ignore[arg-type]
+    node.edges = tuple(edges)
+    node.output_numbers = None if numbers is None else tuple(numbers)
+    node.outputs = len(outs)
+    node.hooks = node.output_versions = None
+    node.prim = prim
+    node.plan = plan = prim.plan(needs)
+    node.saved = tuple([_save(kind, key, args, outs, params) for kind, key in plan.sources])
+    node.order = next_order()
+    node.fit = None
+    if prim.fit:
+        out = outs[0]._a
+        for a in args:
+            if isinstance(a, Tensor) and (a._a.shape != out.shape or a._a.dtype is not out.dtype):
+                node.fit = tuple([(b._a.shape, b._a.dtype) if isinstance(b, Tensor) else None for b in args])
+                break
+    if state.grad == 2:
+        _slow_record(node, args, outs)
+    for number, out in enumerate(outs):
+        if out._a.dtype.kind not in "biu" and out._node is None:
+            out._rg = True
+            out._node = node
+            out._nr = number
+
+
+def _save(kind: int, key: Any, args: Sequence[Any], outs: Sequence[Tensor], params: dict[str, Any]) -> Any:
+    if kind == ARGUMENT:
+        return args[key]
+    if kind == OUTPUT:
+        return outs[key]._a
+    if kind == PARAMETER:
+        return params[key]
+    if kind == SHAPE:
+        return None if args[key] is None else tuple(args[key].shape)
+    if kind == DTYPE:
+        return None if args[key] is None else args[key].dtype
+    if kind == NEEDS:
+        return key
+    if kind == ALL_ARGUMENTS:
+        return tuple(args)
+    if kind == ALL_SHAPES:
+        return tuple(tuple(a.shape) for a in args)
+    return tuple(a.dtype for a in args)
+
+
+def _slow_record(node: PrimNode, args: Sequence[Any], outs: Sequence[Tensor]) -> None:
+    """Saved-tensor hooks and anomaly mode."""
+    if state.anomaly is not None:
+        state.anomaly.remember(node)
+    if state.saved_hooks and node.saved is not None:
+        packed = []
+        for (kind, key), value in zip(node.plan.sources, node.saved, strict=True):
+            if kind == ARGUMENT and isinstance(value, Tensor):
+                value = _Packed(value, None)
+            elif kind == OUTPUT:
+                value = _Packed(outs[key], key)
+            packed.append(value)
+        node.saved = tuple(packed)
+
+
+def link_view(out: Tensor, base: Tensor, prim: Prim, params: dict[str, Any], kind: str = "normal") -> None:
+    """Make `out` a view of `base` in the books: shared version counter, root and chain."""
+    from tocha.autograd.graph import version_of
+
+    out._vc = version = version_of(base)
+    parent = base._view
+    step = ((prim, params),)
+    if not state.grad and kind == "normal":
+        kind = "no_grad"
+    if parent is None:
+        out._view = view = View(base, step, version.value, kind)
+    else:
+        kind = parent.kind if parent.kind != "normal" else kind
+        out._view = view = View(parent.base, parent.chain + step, version.value, kind)
+    if out._rg is False and out._a.dtype.kind not in "biu" and not view.base._rg:
+        out._rg = view

@@ -1,0 +1,58 @@
+"""Type promotion of operands: dimensioned tensors outrank 0-d tensors, which outrank Python numbers, within a category.
+
+Source: torch docs, torch.result_type and "Tensor Attributes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tocha import dtypes
+from tocha.dtypes import FROM_NP, dtype, promote_types
+from tocha.tensor import Tensor
+
+
+def result_type(operands: Iterable[Any]) -> dtype:
+    """The type that tensors and numbers promote to together."""
+    dimensioned: dtype | None = None
+    zero_dim: dtype | None = None
+    number: dtype | None = None
+    for x in operands:
+        if isinstance(x, Tensor):
+            d = FROM_NP[x._a.dtype]
+            if x._a.ndim:
+                dimensioned = d if dimensioned is None else promote_types(dimensioned, d)
+            else:
+                zero_dim = d if zero_dim is None else promote_types(zero_dim, d)
+        elif x is not None:
+            d = dtypes.of_scalar(x)
+            number = d if number is None else promote_types(number, d)
+    result = dimensioned
+    for lower in (zero_dim, number):
+        if lower is None:
+            continue
+        if result is None:
+            result = lower
+        elif lower.category > result.category:
+            result = _raise(result, lower, lower is number)
+    if result is None:
+        raise TypeError("result_type: no operand was given")
+    return result
+
+
+def _raise(result: dtype, lower: dtype, is_number: bool) -> dtype:
+    """A higher category from a lower-ranked operand: numbers bring the default type of their category."""
+    if is_number and lower.category == dtypes.COMPLEX and result.category == dtypes.FLOATING:
+        return result.to_complex()
+    if is_number:
+        return lower
+    return promote_types(result, lower) if lower.category == dtypes.COMPLEX else lower
+
+
+def common_dtype(operands: Iterable[Any], kind: str) -> dtype:
+    """The type a pointwise operator computes in. `kind`: 'same', or 'float' (integers become the default float)."""
+    found = result_type(operands)
+    if kind == "float" and found.category < dtypes.FLOATING:
+        return dtypes.get_default_dtype()
+    return found

@@ -1,0 +1,136 @@
+"""The operator registry: every public spelling of an operator comes from one registration.
+
+    @op("torch method inplace out")
+    def clamp(input, min=None, max=None): ...
+
+gives `torch.clamp`, `Tensor.clamp`, `Tensor.clamp_`, `torch.clamp_` and `torch.clamp(..., out=)`. Spelling words:
+`torch`, `method`, `inplace`, `out` (accepts out=), `property`, or a namespace, possibly with another name: `F`,
+`linalg:norm`, `special:expit`. Each public function asks for overrides (`__torch_function__`, modes) first.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tocha.dispatch.override import FUNCTION_MODES, OVERRIDES, dispatch_function
+from tocha.tensor import Tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Namespace ("torch", "F", "linalg", "fft", "special", ...) -> name -> function. Methods go onto Tensor at once.
+NAMESPACES: dict[str, dict[str, Callable[..., Any]]] = {"torch": {}, "F": {}}
+_NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "x2": "other"}
+_QUALIFIED = {"torch": "torch", "F": "torch.nn.functional"}
+
+
+def op(spellings: str, *, name: str | None = None, alias: tuple[str, ...] = ()) -> Callable[[F], F]:
+    """Register a function as an operator under the given spellings (see the module's text). Returns the bare
+    function, which code inside tocha calls."""
+
+    def register(function: F) -> F:
+        own = name or function.__name__
+        for spelled in (own, *alias):
+            add_spellings(spelled, function, spellings.split())
+        return function
+
+    return register
+
+
+def add_spellings(name: str, function: Callable[..., Any], words: list[str], inplace: Any = None) -> None:
+    """Enter `function` under each word; `inplace` is the in-place form where it isn't the generic one."""
+    out = "out" in words
+    if "inplace" in words:
+        mutate = inplace or _inplace_form(name, function)
+        setattr(Tensor, name + "_", public(mutate, name + "_", "Tensor"))
+        if "torch" in words:
+            _enter("torch", name + "_", public(mutate, name + "_", "torch"))
+        if "F" in words:
+            _enter("F", name + "_", public(mutate, name + "_", "torch.nn.functional"))
+    for word in words:
+        space, _, other = word.partition(":")
+        spelled = other or name
+        if space in ("inplace", "out"):
+            continue
+        if space == "method":
+            setattr(Tensor, spelled, public(function, spelled, "Tensor"))
+        elif space == "property":
+            setattr(Tensor, spelled, property(public(function, spelled, "Tensor")))
+        else:
+            _enter(space, spelled, public(function, spelled, _QUALIFIED.get(space, "torch." + space), out=out))
+
+
+def _enter(space: str, name: str, function: Callable[..., Any]) -> None:
+    table = NAMESPACES.setdefault(space, {})
+    if name in table:
+        raise ValueError(f"operator {space}.{name} is registered twice")
+    table[name] = function
+
+
+def public(function: Callable[..., Any], name: str, module: str, out: bool = False) -> Callable[..., Any]:
+    """The function users see: asks for overrides, accepts NumPy's argument names, and out= where `out`."""
+    if getattr(function, "is_public", False):  # the pointwise family makes its own, faster form
+        return function.make_public(name, module, out)  # type: ignore[attr-defined, no-any-return]
+    implementation = _with_out(function, name) if out else function
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if FUNCTION_MODES:
+            return dispatch_function(call, implementation, args, kwargs)
+        for a in args:
+            if OVERRIDES[a.__class__]:
+                return dispatch_function(call, implementation, args, kwargs)
+        if kwargs:
+            for a in kwargs.values():
+                if OVERRIDES[a.__class__]:
+                    return dispatch_function(call, implementation, args, kwargs)
+            if not _NUMPY_NAMES.keys().isdisjoint(kwargs):
+                kwargs = {_rename(k, function): v for k, v in kwargs.items()}
+        return implementation(*args, **kwargs)
+
+    name_it(call, name, module)
+    return call
+
+
+def name_it(call: Any, name: str, module: str) -> None:
+    """Give a public function the name it is found under."""
+    call.__name__, call.__module__ = name, "torch" if module == "Tensor" else module
+    call.__qualname__ = "Tensor." + name if module == "Tensor" else name
+
+
+@functools.cache
+def _parameters(function: Callable[..., Any]) -> frozenset[str]:
+    code = function.__code__
+    return frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+
+
+def _rename(keyword: str, function: Callable[..., Any]) -> str:
+    """NumPy's spelling of an argument to torch's, unless the function itself has it."""
+    other = _NUMPY_NAMES.get(keyword)
+    if other is None or keyword in _parameters(function) or other not in _parameters(function):
+        return keyword
+    return other
+
+
+def _with_out(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    from tocha.dispatch.inplace import write_out
+
+    @functools.wraps(function)
+    def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        if out is None:
+            return function(*args, **kwargs)
+        return write_out(name, function, out, args, kwargs)
+
+    return call
+
+
+def _inplace_form(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    from tocha.dispatch.inplace import assign, check_writable
+
+    @functools.wraps(function)
+    def call(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        check_writable(input, name + "_")
+        return assign(input, function(input, *args, **kwargs), name + "_")
+
+    return call

@@ -1,0 +1,115 @@
+"""Reading arguments the way torch does: dimensions, shapes, dtypes, devices. One place for their error texts."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from tocha.device import device as Device
+from tocha.device import get_default_device
+from tocha.dtypes import dtype as DType
+from tocha.tensor import Tensor
+
+Shape = tuple[int, ...]
+
+
+def wrap_dim(dim: Any, ndim: int, name: str = "") -> int:
+    """A dimension counted from 0; IndexError outside [-ndim, ndim-1] (a 0-d tensor counts as 1-d)."""
+    if dim.__class__ is not int:
+        try:
+            dim = operator.index(dim)
+        except TypeError:
+            raise TypeError(f"{name or 'operator'}(): argument 'dim' must be int, not {type(dim).__name__}") from None
+    bound = ndim or 1
+    if not -bound <= dim < bound:
+        where = f"{name}: " if name else ""
+        raise IndexError(f"{where}Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {dim})")
+    return dim + bound if dim < 0 else dim
+
+
+def wrap_dims(dim: Any, ndim: int, name: str = "", empty_is_all: bool = True) -> Shape:
+    """A tuple of distinct dimensions; None (and, for most reductions, an empty sequence) means all."""
+    if dim is None:
+        return tuple(range(ndim))
+    if isinstance(dim, (tuple, list)):
+        if not dim and empty_is_all:
+            return tuple(range(ndim))
+        dims = tuple(wrap_dim(d, ndim, name) for d in dim)
+        if len(set(dims)) != len(dims):
+            raise RuntimeError(f"{name}: dim {next(d for d in dims if dims.count(d) > 1)} appears multiple times in the list of dims")
+    else:
+        dims = (wrap_dim(dim, ndim, name),)
+    return () if ndim == 0 else dims
+
+
+def shape_of(size: Sequence[Any], name: str = "") -> Shape:
+    """Sizes given as `f(2, 3)` or `f((2, 3))`, as a tuple of ints."""
+    if len(size) == 1 and isinstance(size[0], (tuple, list)):
+        size = size[0]
+    try:
+        return tuple([n if n.__class__ is int else operator.index(n) for n in size])
+    except TypeError:
+        bad = next(type(n).__name__ for n in size if not hasattr(n, "__index__"))
+        raise TypeError(f"{name}(): argument 'size' must be tuple of ints, but found element of type {bad}") from None
+
+
+def check_sizes(shape: Shape, name: str) -> Shape:
+    """RuntimeError for a negative size."""
+    for n in shape:
+        if n < 0:
+            raise RuntimeError(f"{name}: Trying to create tensor with negative dimension {n}: {list(shape)}")
+    return shape
+
+
+def infer_size(shape: Shape, numel: int) -> Shape:
+    """Replace a -1 in a wanted shape; RuntimeError if the elements don't fit."""
+    known = 1
+    hole = None
+    for i, n in enumerate(shape):
+        if n == -1:
+            if hole is not None:
+                raise RuntimeError("only one dimension can be inferred")
+            hole = i
+        elif n < 0:
+            raise RuntimeError(f"invalid shape dimension {n}")
+        else:
+            known *= n
+    if hole is None:
+        if known != numel:
+            raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {numel}")
+        return shape
+    if known == 0:
+        if numel == 0:
+            raise RuntimeError(
+                f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified dimension size -1 can be "
+                "any value and is ambiguous"
+            )
+        raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {numel}")
+    if numel % known:
+        raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {numel}")
+    return (*shape[:hole], numel // known, *shape[hole + 1 :])
+
+
+def to_device(where: Any) -> Device:
+    """A device argument; None means the default device."""
+    return get_default_device() if where is None else Device(where)
+
+
+def check_dtype(dtype: Any, name: str) -> DType | None:
+    """A dtype argument: None, a dtype, or Python's bool, int, float, complex."""
+    if dtype is None or isinstance(dtype, DType):
+        return dtype
+    from tocha import dtypes
+
+    python = {float: dtypes.get_default_dtype(), int: dtypes.int64, bool: dtypes.bool_, complex: dtypes.complex64}
+    if dtype in python:
+        return python[dtype]
+    raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+
+
+def check_tensor(value: Any, name: str, argument: str = "input", position: int = 1) -> Tensor:
+    """TypeError unless `value` is a tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}(): argument '{argument}' (position {position}) must be Tensor, not {type(value).__name__}")
+    return value

@@ -1,0 +1,304 @@
+"""Between types, devices, memory orders and other libraries: to, clone, contiguous, copy_, item, numpy, DLPack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tocha import dtypes
+from tocha.backends import device_of, for_device, namespace
+from tocha.device import channels_last, channels_last_3d, contiguous_format, preserve_format
+from tocha.device import device as Device
+from tocha.dispatch.inplace import assign, check_writable, store
+from tocha.dispatch.prim import prim
+from tocha.dispatch.registry import op
+from tocha.dtypes import BY_NAME
+from tocha.dtypes import dtype as DType
+from tocha.ops.arguments import check_dtype
+from tocha.prims import move
+from tocha.tensor import Tensor, wrap
+
+
+@prim("to_device", "move", vjp=lambda g, *, source: _back(g, source), half="native", infer=lambda input, *, device, source: input)
+def to_device(xp: Any, input: Any, *, device: Device, source: Device) -> Any:
+    """A copy on another device, through the host."""
+    target = for_device(device)
+    if xp is target:
+        return target.to_device(input, device.index)
+    return target.from_host(xp.to_host(input), device.index)
+
+
+def _back(g: Tensor, source: Device) -> Tensor:
+    return to_device(g, device=source, source=g.device)
+
+
+def _move(input: Tensor, device: Device) -> Tensor:
+    here = input.device
+    if device.type == here.type and (device.index is None or device.index == here.index):
+        return input
+    if here.type == "meta":
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    if device.type == "meta":
+        return wrap(for_device(device).from_host(input._a))
+    return to_device(input, device=device, source=here)
+
+
+@op("method")
+def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Another dtype and/or device; the tensor itself if nothing changes (torch docs: Tensor.to)."""
+    dtype, device, copy, order = _read_to(args, kwargs)
+    out = input
+    if device is not None:
+        out = _move(out, device)
+    if dtype is not None and dtype.np is not out._a.dtype:
+        out = move.cast(out, dtype=dtype.np)
+    if order is not None and order is not preserve_format:
+        out = contiguous(out, memory_format=order)
+    return clone(input) if copy and out is input else out
+
+
+def _read_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[DType | None, Device | None, bool, Any]:
+    dtype, device = kwargs.get("dtype"), kwargs.get("device")
+    flags = []
+    for a in args:
+        if isinstance(a, DType) or a in (float, int, bool, complex) and isinstance(a, type):
+            dtype = a
+        elif isinstance(a, (str, Device)) or (isinstance(a, int) and not isinstance(a, bool)):
+            device = a
+        elif isinstance(a, Tensor):
+            dtype, device = a.dtype, a.device
+        elif isinstance(a, bool):
+            flags.append(a)
+        elif a is not None:
+            raise TypeError(f"to() received an invalid combination of arguments - got {type(a).__name__}")
+    other = kwargs.get("other")
+    if other is not None:
+        dtype, device = other.dtype, other.device
+    unknown = kwargs.keys() - {"dtype", "device", "copy", "non_blocking", "memory_format", "other"}
+    if unknown:
+        raise TypeError(f"to() got an unexpected keyword argument '{min(unknown)}'")
+    copy = kwargs.get("copy", flags[1] if len(flags) > 1 else False)
+    return check_dtype(dtype, "to"), None if device is None else Device(device), copy, kwargs.get("memory_format")
+
+
+@op("torch method")
+def clone(input: Tensor, *, memory_format: Any = preserve_format) -> Tensor:
+    """A copy, differentiable (torch docs: torch.clone)."""
+    if memory_format in (channels_last, channels_last_3d):
+        return _ordered(move.clone(input, order="C"), memory_format)
+    dense = memory_format is preserve_format and 0 not in input._a.strides
+    return move.clone(input, order="K" if dense else "C")
+
+
+@op("method")
+def contiguous(input: Tensor, memory_format: Any = contiguous_format) -> Tensor:
+    """The tensor itself if its strides are row-major (or channels-last if asked), else a copy that has them."""
+    if is_contiguous(input, memory_format):
+        return input
+    if memory_format in (channels_last, channels_last_3d):
+        return _ordered(input, memory_format)
+    return move.clone(input, order="C")
+
+
+def _ordered(input: Tensor, memory_format: Any) -> Tensor:
+    """A copy with channels innermost in memory."""
+    n = 4 if memory_format is channels_last else 5
+    if input.ndim != n:
+        raise RuntimeError(f"required rank {n} tensor to use {memory_format.name} format")
+    last = (0, *range(2, n), 1)
+    return move.clone(input.permute(last), order="C").permute(0, n - 1, *range(1, n - 1))
+
+
+@op("method")
+def is_contiguous(input: Tensor, memory_format: Any = contiguous_format) -> bool:
+    """Whether memory order is row-major (or channels-last)."""
+    a = input._a
+    shape, strides = a.shape, a.strides
+    if memory_format in (channels_last, channels_last_3d):
+        n = 4 if memory_format is channels_last else 5
+        if len(shape) != n:
+            return False
+        order = (0, *range(2, n), 1)
+        shape, strides = tuple(shape[i] for i in order), tuple(strides[i] for i in order)
+    if 0 in shape:
+        return True
+    step = a.dtype.itemsize
+    for n, s in zip(reversed(shape), reversed(strides), strict=True):
+        if n != 1:
+            if s != step:
+                return False
+            step *= n
+    return True
+
+
+@op("method")
+def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+    """Copy src's values, broadcast and cast, into this tensor (torch docs: Tensor.copy_)."""
+    check_writable(input, "copy_")
+    if not isinstance(src, Tensor):
+        from tocha.ops.creation import tensor
+
+        src = tensor(src)
+    value = _move(src, input.device) if input.device.type != "meta" else input.new_empty(src.shape)
+    value = value if value._a.dtype is input._a.dtype else to(value, input.dtype)
+    if value._a.shape != input._a.shape:
+        value = value.expand(input.shape)
+    return assign(input, value, "copy_")
+
+
+def _cast_method(name: str, dtype: DType | None) -> None:
+    def method(input: Tensor, memory_format: Any = preserve_format) -> Tensor:
+        return to(input, dtype)
+
+    method.__name__ = name
+    method.__doc__ = f"`to(torch.{dtype.name})`." if dtype else ""
+    op("method", name=name)(method)
+
+
+for _alias, _dtype in {
+    "float": dtypes.float32, "double": dtypes.float64, "half": dtypes.float16, "bfloat16": dtypes.bfloat16,
+    "long": dtypes.int64, "int": dtypes.int32, "short": dtypes.int16, "char": dtypes.int8, "byte": dtypes.uint8,
+    "bool": dtypes.bool_, "cfloat": dtypes.complex64, "cdouble": dtypes.complex128,
+}.items():  # fmt: skip
+    _cast_method(_alias, _dtype)
+
+
+@op("method")
+def type_as(input: Tensor, other: Tensor) -> Tensor:
+    """`to` the dtype and device of `other`."""
+    return to(input, other)
+
+
+_LEGACY_TYPES = {
+    "FloatTensor": dtypes.float32, "DoubleTensor": dtypes.float64, "HalfTensor": dtypes.float16,
+    "BFloat16Tensor": dtypes.bfloat16, "LongTensor": dtypes.int64, "IntTensor": dtypes.int32, "ShortTensor": dtypes.int16,
+    "CharTensor": dtypes.int8, "ByteTensor": dtypes.uint8, "BoolTensor": dtypes.bool_,
+}  # fmt: skip
+
+
+@op("method")
+def type(input: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+    """The legacy type's name, or the tensor cast to a dtype (or legacy type) (torch docs: Tensor.type)."""
+    if dtype is None:
+        name = next((k for k, v in _LEGACY_TYPES.items() if v is input.dtype), f"{input.dtype.name}Tensor")
+        return f"torch.{'cuda.' if input.is_cuda else ''}{name}"
+    if isinstance(dtype, str):
+        dtype = _LEGACY_TYPES.get(dtype.rpartition(".")[2]) or BY_NAME[dtype.rpartition(".")[2]]
+    return to(input, getattr(dtype, "dtype", dtype))
+
+
+@op("method")
+def cpu(input: Tensor, memory_format: Any = preserve_format) -> Tensor:
+    """A copy in CPU memory (itself if there already)."""
+    return _move(input, Device("cpu"))
+
+
+@op("method")
+def cuda(input: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = preserve_format) -> Tensor:
+    """A copy in GPU memory (itself if there already)."""
+    return _move(input, Device("cuda") if device is None else Device(device))
+
+
+# ---- to Python and NumPy
+
+
+@op("method")
+def item(input: Tensor) -> Any:
+    """The value of a one-element tensor as a Python number (torch docs: Tensor.item)."""
+    a = input._a
+    if a.size != 1:
+        raise RuntimeError(f"a Tensor with {a.size} elements cannot be converted to Scalar")
+    value = namespace(a).to_host(a).item()
+    return float(value) if not isinstance(value, (bool, int, float, complex)) else value
+
+
+@op("method")
+def tolist(input: Tensor) -> Any:
+    """Nested lists of Python numbers; a number for a 0-d tensor."""
+    a = namespace(input._a).to_host(input._a)
+    return (a.astype(np.float32) if a.dtype in dtypes.HALF_NP else a).tolist()
+
+
+@op("method")
+def numpy(input: Tensor, *, force: bool = False) -> Any:
+    """A NumPy array sharing the memory (torch docs: Tensor.numpy)."""
+    if force:
+        return namespace(input._a).to_host(input.detach()._a)
+    if input._rg:
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+    if device_of(input._a).type != "cpu":
+        raise TypeError(
+            f"can't convert {input.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+        )
+    if input._a.dtype in dtypes.HALF_NP and input.dtype is not dtypes.float16:
+        raise TypeError(f"Got unsupported ScalarType {input.dtype.name}")
+    return input._a
+
+
+@op("method")
+def __array__(input: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
+    """NumPy's conversion protocol."""
+    a = numpy(input)
+    if dtype is not None and np.dtype(dtype) != a.dtype:
+        return a.astype(dtype)
+    return a.copy() if copy else a
+
+
+@op("method")
+def __dlpack_device__(input: Tensor) -> tuple[int, int]:
+    """DLPack's device pair (1 CPU, 2 CUDA)."""
+    return input._a.__dlpack_device__()  # type: ignore[no-any-return]
+
+
+@op("method")
+def __dlpack__(input: Tensor, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
+    """A DLPack capsule on the tensor's memory; tensors that require grad are refused, as in torch."""
+    if input._rg:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    options = {k: v for k, v in (("max_version", max_version), ("dl_device", dl_device), ("copy", copy)) if v is not None}
+    if device_of(input._a).type == "cuda":
+        return input._a.__dlpack__(stream=stream, **options)
+    return input._a.__dlpack__(**options)
+
+
+def from_numpy(array: Any) -> Tensor:
+    """A tensor sharing the NumPy array's memory (torch docs: torch.from_numpy)."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {array.__class__.__name__})")
+    if any(s < 0 for s in array.strides):
+        raise ValueError(
+            "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently "
+            "supported. (You can probably work around this by making a copy of your array with array.copy().)"
+        )
+    dtype = dtypes.from_numpy(array.dtype)
+    if array.dtype is not dtype.np:
+        if not array.dtype.isnative:
+            raise ValueError("given numpy array has byte order different from the native byte order. Conversion is not supported.")
+        array = array.view(dtype.np)
+    if array.__class__ is not np.ndarray:
+        array = array.view(np.ndarray)
+    return wrap(array)
+
+
+op("torch")(from_numpy)
+
+
+@op("torch")
+def from_dlpack(ext_tensor: Any) -> Tensor:
+    """A tensor sharing memory with any object that speaks DLPack (torch docs: torch.from_dlpack)."""
+    if isinstance(ext_tensor, Tensor):
+        return ext_tensor.detach()
+    if ext_tensor.__dlpack_device__()[0] == 1:
+        array = np.from_dlpack(ext_tensor)
+        return wrap(array) if array.flags.writeable else from_numpy(array)
+    from tocha.backends import cuda
+
+    return wrap(cuda.from_dlpack(ext_tensor))
+
+
+def set_values(target: Tensor, array: Any) -> None:
+    """Overwrite a tensor's values from a NumPy array of its shape (no history; random numbers use it)."""
+    xp = namespace(target._a)
+    if xp.name != "meta":
+        store(target._a, xp.from_host(array.astype(target._a.dtype, copy=False)))

@@ -1,0 +1,440 @@
+"""Tensors from data, from shapes and like others: tensor, zeros, arange, full_like, …"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tocha import dtypes
+from tocha.backends import for_device
+from tocha.device import Size, preserve_format, strided
+from tocha.device import device as Device
+from tocha.dispatch.inplace import check_writable, mutated
+from tocha.dispatch.registry import op
+from tocha.dtypes import dtype as DType
+from tocha.ops.arguments import check_dtype, check_sizes, shape_of, to_device
+from tocha.tensor import Tensor, wrap, wrap_as
+
+Shape = tuple[int, ...]
+
+
+def make(shape: Shape, dtype: DType, device: Device, fill: Any = None) -> Tensor:
+    """A new contiguous tensor; `fill` None leaves it uninitialised."""
+    xp = for_device(device)
+    if xp.name == "meta":
+        return wrap(xp.MetaArray(shape, dtype.np))
+    if xp.name == "cuda":
+        with xp.on(device.index):
+            return _filled(xp, shape, dtype, fill)
+    return _filled(xp, shape, dtype, fill)
+
+
+def _filled(xp: Any, shape: Shape, dtype: DType, fill: Any) -> Tensor:
+    if fill is None:
+        return wrap(xp.empty(shape, dtype.np))
+    if fill.__class__ is int and fill == 0:
+        return wrap(xp.zeros(shape, dtype.np))
+    from tocha.prims.pointwise import number
+
+    out = xp.empty(shape, dtype.np)
+    out[...] = number(fill, dtype.np)
+    return wrap(out)
+
+
+def _options(dtype: Any, device: Any, layout: Any, name: str) -> tuple[DType, Device]:
+    if layout not in (None, strided):
+        raise RuntimeError(f"{name}: only torch.strided layout is supported, got {layout}")
+    return check_dtype(dtype, name) or dtypes.get_default_dtype(), to_device(device)
+
+
+def _grad(out: Tensor, requires_grad: bool) -> Tensor:
+    if requires_grad:
+        out.requires_grad = True
+    return out
+
+
+def _factory(name: str, fill: Any, doc: str) -> Any:
+    def make_it(
+        *size: Any, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+        pin_memory: bool = False, memory_format: Any = None, names: Any = None, **kwargs: Any,
+    ) -> Tensor:  # fmt: skip
+        if "size" in kwargs:
+            size = (kwargs.pop("size"),)
+        if kwargs:
+            raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kwargs))}'")
+        shape = check_sizes(shape_of(size, name), name)
+        return _grad(make(shape, *_options(dtype, device, layout, name), fill), requires_grad)
+
+    make_it.__name__, make_it.__doc__ = name, doc
+    return op("torch out", name=name)(make_it)
+
+
+empty = _factory("empty", None, "An uninitialised tensor (torch docs: torch.empty).")
+zeros = _factory("zeros", 0, "A tensor of zeros (torch docs: torch.zeros).")
+ones = _factory("ones", 1, "A tensor of ones (torch docs: torch.ones).")
+
+
+@op("torch out")
+def full(
+    size: Any, fill_value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor filled with one value, whose type it takes unless dtype is given (torch docs: torch.full)."""
+    value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
+    found, where = _options(dtype or dtypes.of_scalar(value), device, layout, "full")
+    return _grad(make(check_sizes(shape_of((size,), "full"), "full"), found, where, value), requires_grad)
+
+
+def _like(name: str, fill: Any, doc: str) -> Any:
+    def make_it(
+        input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+        memory_format: Any = preserve_format, pin_memory: bool = False,
+    ) -> Tensor:  # fmt: skip
+        return full_like(
+            input, fill, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad, memory_format=memory_format
+        )
+
+    make_it.__name__, make_it.__doc__ = name, doc
+    return op("torch", name=name)(make_it)
+
+
+@op("torch")
+def full_like(
+    input: Tensor, fill_value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+    memory_format: Any = preserve_format, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor of input's shape, type, device and order of strides, filled (torch docs: torch.full_like)."""
+    value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
+    where = input.device if device is None else Device(device)
+    shape, order = input._a.shape, _stride_order(input, memory_format)
+    out = make(tuple(shape[i] for i in order), check_dtype(dtype, "full_like") or input.dtype, where, value)
+    if order != tuple(range(len(shape))):
+        inverse = tuple(int(i) for i in np.argsort(order))
+        out = wrap(out._a.transpose(inverse))
+    return _grad(out, requires_grad)
+
+
+def _stride_order(input: Tensor, memory_format: Any) -> Shape:
+    """Dimensions from the outermost in memory to the innermost, as the new tensor shall have them."""
+    n = input.ndim
+    if memory_format is preserve_format:
+        strides = input._a.strides
+        if 0 in strides or n < 2:
+            return tuple(range(n))
+        return tuple(sorted(range(n), key=lambda i: -strides[i]))
+    if memory_format.name.startswith("channels_last"):
+        return (0, *range(2, n), 1)
+    return tuple(range(n))
+
+
+empty_like = _like("empty_like", None, "Uninitialised, like another tensor (torch docs: torch.empty_like).")
+zeros_like = _like("zeros_like", 0, "Zeros, like another tensor (torch docs: torch.zeros_like).")
+ones_like = _like("ones_like", 1, "Ones, like another tensor (torch docs: torch.ones_like).")
+
+
+def _new(name: str, fill: Any) -> None:
+    def method(
+        input: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, layout: Any = None,
+        pin_memory: bool = False, **kwargs: Any,
+    ) -> Tensor:  # fmt: skip
+        size = (kwargs.pop("size"),) if "size" in kwargs else size
+        shape = check_sizes(shape_of(size, name), name)
+        found = check_dtype(dtype, name) or input.dtype
+        return _grad(make(shape, found, input.device if device is None else Device(device), fill), requires_grad)
+
+    method.__name__, method.__doc__ = name, f"A new tensor of input's type and device (torch docs: Tensor.{name})."
+    op("method", name=name)(method)
+
+
+_new("new_empty", None)
+_new("new_zeros", 0)
+_new("new_ones", 1)
+
+
+@op("method")
+def new_full(
+    input: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    layout: Any = None, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """A new filled tensor of input's type and device (torch docs: Tensor.new_full)."""
+    where = input.device if device is None else device
+    return full(size, fill_value, dtype=dtype or input.dtype, device=where, requires_grad=requires_grad)
+
+
+@op("method")
+def new_tensor(input: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A new tensor from data, of input's type and device (torch docs: Tensor.new_tensor)."""
+    return tensor(data, dtype=dtype or input.dtype, device=input.device if device is None else device, requires_grad=requires_grad)
+
+
+# ---- from data
+
+
+@op("torch")
+def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+    """A new leaf tensor with a copy of the data: numbers, nested sequences, arrays, tensors (torch docs: torch.tensor)."""
+    array, found = _to_array(data, check_dtype(dtype, "tensor"))
+    where = _device_of_data(data, device)
+    out = wrap(np.array(array, dtype=found.np, copy=True) if array.dtype is not found.np or array is data else array)
+    if where.type != "cpu":
+        out = out.to(where)
+    return _grad(out, requires_grad)
+
+
+def _device_of_data(data: Any, device: Any) -> Device:
+    if device is None and isinstance(data, Tensor):
+        return data.device
+    return to_device(device)
+
+
+def _to_array(data: Any, dtype: DType | None) -> tuple[Any, DType]:
+    """A NumPy array with the data (maybe sharing memory) and the dtype the tensor shall have."""
+    if isinstance(data, Tensor):
+        return data.detach().cpu()._a.copy(), dtype or data.dtype
+    if isinstance(data, (np.ndarray, np.generic)):
+        array = np.asarray(data)
+        return array, dtype or dtypes.from_numpy(array.dtype)
+    if isinstance(data, (bool, int, float, complex)):
+        found = dtype or dtypes.of_scalar(data)
+        return _cast_array(data, found, (data,)), found
+    if isinstance(data, (str, bytes)) or data is None:
+        raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
+    if hasattr(data, "__array__") and not isinstance(data, (list, tuple)):
+        array = np.asarray(data)
+        return array, dtype or dtypes.from_numpy(array.dtype)
+    return _from_sequence(data, dtype)
+
+
+def _from_sequence(data: Any, dtype: DType | None) -> tuple[Any, DType]:
+    leaves: list[Any] = []
+    shape = _shape_of_nested(data, leaves)
+    found = dtype or _promote_leaves(leaves)
+    flat = [x.item() if isinstance(x, (Tensor, np.ndarray)) else x for x in leaves]
+    return _cast_array(flat, found, flat).reshape(shape), found
+
+
+def _cast_array(values: Any, found: DType, leaves: Sequence[Any]) -> Any:
+    target = found.np
+    if found.category == dtypes.INTEGRAL:
+        try:
+            return np.array([math.trunc(x) if isinstance(x, float) else x for x in leaves], target).reshape(np.shape(values))
+        except OverflowError as error:
+            if all(-(2**63) <= x < 2**64 for x in leaves) and found is not dtypes.int64:
+                raise RuntimeError(f"value cannot be converted to type {found.name} without overflow") from error
+            raise RuntimeError(f"Overflow when unpacking long: {error}") from error
+    if found in dtypes.HALF and found is not dtypes.float16:
+        return np.array(values, np.float32).astype(target)
+    try:
+        return np.array(values, target)
+    except (TypeError, ValueError) as error:
+        bad = next((type(x).__name__ for x in leaves if not isinstance(x, (bool, int, float, complex, np.generic))), "complex")
+        raise TypeError(f"tensor(): can't make a {found} tensor of element type '{bad}'") from error
+
+
+def _shape_of_nested(data: Any, leaves: list[Any]) -> Shape:
+    """Collect the leaves of nested sequences and return their shape; ValueError if they are ragged."""
+    if isinstance(data, Tensor) and data.ndim or isinstance(data, np.ndarray) and data.ndim:
+        leaves.extend(data.reshape(-1).tolist() if data.dtype is not dtypes.bool_ else data.reshape(-1).tolist())
+        return tuple(data.shape)
+    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__") or isinstance(data, (Tensor, np.generic, str, bytes, dict)):
+        if isinstance(data, (str, bytes, dict)) or data is None:
+            raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
+        if not isinstance(data, (bool, int, float, complex, Tensor, np.generic, np.ndarray)):
+            data = _as_number(data)
+        leaves.append(data)
+        return ()
+    length = len(data)
+    inner: Shape | None = None
+    for i in range(length):
+        shape = _shape_of_nested(data[i], leaves)
+        if inner is None:
+            inner = shape
+        elif shape != inner:
+            if len(shape) != len(inner):
+                raise ValueError(f"expected sequence of length {inner[0] if inner else 1} at dim 1 (got {shape[0] if shape else 'a scalar'})")
+            raise ValueError(f"expected sequence of length {inner[0]} at dim 1 (got {shape[0]})")
+    return (length, *(inner or ()))
+
+
+def _as_number(data: Any) -> Any:
+    if hasattr(data, "__index__"):
+        return data.__index__()
+    if hasattr(data, "__float__"):
+        return float(data)
+    raise TypeError(f"not a sequence or number: '{type(data).__name__}'")
+
+
+def _promote_leaves(leaves: list[Any]) -> DType:
+    found: DType | None = None
+    for x in leaves:
+        if isinstance(x, Tensor):
+            d = x.dtype
+        elif isinstance(x, (np.generic, np.ndarray)):
+            d = dtypes.from_numpy(x.dtype)
+        else:
+            d = dtypes.of_scalar(x)
+        found = d if found is None else dtypes.promote_types(found, d)
+    return found or dtypes.get_default_dtype()
+
+
+@op("torch", alias=("asarray",))
+def as_tensor(data: Any, dtype: Any = None, device: Any = None, *, copy: bool | None = None, requires_grad: bool = False) -> Tensor:
+    """A tensor on the data, sharing memory if it can (torch docs: torch.as_tensor, torch.asarray)."""
+    if isinstance(data, Tensor):
+        out = data if device is None and dtype is None else data.to(device=device or data.device, dtype=dtype or data.dtype)
+        out = out.detach().clone() if copy and out is data else out
+    elif isinstance(data, np.ndarray) and not copy:
+        from tocha.ops.convert import from_numpy
+
+        out = from_numpy(data)
+        out = out.to(device=to_device(device), dtype=dtype or out.dtype)
+    elif hasattr(data, "__dlpack__") and not isinstance(data, np.generic) and not copy:
+        from tocha.ops.convert import from_dlpack
+
+        out = from_dlpack(data).to(device=to_device(device), dtype=dtype)
+    else:
+        out = tensor(data, dtype=dtype, device=device)
+    return out.requires_grad_() if requires_grad else out
+
+
+@op("torch")
+def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **unused: Any) -> Tensor:
+    """A 0-d tensor of the default type."""
+    return tensor(s, dtype=dtype or dtypes.get_default_dtype(), device=device, requires_grad=requires_grad)
+
+
+def legacy_tensor(cls: type, *args: Any, device: Any = None, dtype: DType | None = None) -> Any:
+    """`torch.Tensor(2, 3)` (uninitialised), `torch.Tensor([1, 2])`, `torch.Tensor(other)`."""
+    found = dtype or dtypes.get_default_dtype()
+    if not args:
+        out = make((0,), found, to_device(device))
+    elif len(args) == 1 and isinstance(args[0], Tensor):
+        out = args[0].detach()
+    elif all(isinstance(a, (int, np.integer)) and not isinstance(a, bool) for a in args) or isinstance(args[0], Size):
+        out = make(check_sizes(shape_of(args, "new"), "new"), found, to_device(device))
+    elif len(args) == 1:
+        out = tensor(args[0], dtype=found, device=device)
+    else:
+        raise TypeError(f"new() received an invalid combination of arguments - got ({', '.join(type(a).__name__ for a in args)})")
+    return wrap_as(cls, out._a)
+
+
+# ---- ranges
+
+
+@op("torch out")
+def arange(
+    *args: Any, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+    **kwargs: Any,
+) -> Tensor:  # fmt: skip
+    """start, start+step, … below end (torch docs: torch.arange). Integers give int64."""
+    names = ("end",) if len(args) == 1 else ("start", "end", "step")
+    given = dict(zip(names, args, strict=False)) | kwargs
+    start, end, step = (given.get(n, d) for n, d in (("start", 0), ("end", None), ("step", 1)))
+    start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
+    if end is None:
+        raise TypeError("arange() missing required argument: 'end'")
+    integers = all(isinstance(x, (int, np.integer)) for x in (start, end, step))
+    found = check_dtype(dtype, "arange") or (dtypes.int64 if integers else dtypes.get_default_dtype())
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if (step > 0 and start > end) or (step < 0 and start < end):
+        raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: start {start}, end {end}, step {step}")
+    if any(isinstance(x, float) and not math.isfinite(x) for x in (start, end, step)):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
+    length = -((start - end) // step) if integers else math.ceil((end - start) / step)
+    values = start + step * np.arange(length, dtype=np.int64 if integers else np.float64)
+    return _grad(_from_host(values, found, device), requires_grad)
+
+
+def _from_host(values: Any, dtype: DType, device: Any) -> Tensor:
+    where = to_device(device)
+    with np.errstate(all="ignore"):
+        array = values.astype(dtype.np)
+    return wrap(for_device(where).from_host(array, where.index))
+
+
+@op("torch out")
+def linspace(
+    start: Any, end: Any, steps: int, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """`steps` values from start to end, both included (torch docs: torch.linspace).
+
+    Computed from both ends towards the middle in the target's precision, as torch does.
+    """
+    a, b = (x.item() if isinstance(x, Tensor) else x for x in (start, end))
+    if steps < 0:
+        raise RuntimeError(f"number of steps must be non-negative, got {steps}")
+    is_complex = isinstance(a, complex) or isinstance(b, complex)
+    default = dtypes.get_default_dtype()
+    found = check_dtype(dtype, "linspace") or (default.to_complex() if is_complex else default)
+    work = np.dtype(np.float64) if found.category == dtypes.INTEGRAL or found is dtypes.float64 else np.dtype(np.float32)
+    if found.is_complex:
+        work = found.np
+    if steps == 1:
+        return _grad(_from_host(np.array([a]), found, device), requires_grad)
+    first, last = work.type(a), work.type(b)
+    step = work.type((last - first) / work.type(max(steps - 1, 1)))
+    i = np.arange(steps)
+    values = np.where(i < steps // 2, first + step * i.astype(work), last - step * (steps - 1 - i).astype(work))
+    return _grad(_from_host(values, found, device), requires_grad)
+
+
+@op("torch out")
+def logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """base**x for evenly spaced x (torch docs: torch.logspace)."""
+    found = check_dtype(dtype, "logspace") or dtypes.get_default_dtype()
+    exponents = linspace(start, end, steps, dtype=dtypes.complex128 if found.is_complex else dtypes.float64)
+    with np.errstate(all="ignore"):
+        return _grad(_from_host(np.power(float(base), exponents._a), found, device), requires_grad)
+
+
+@op("torch out")
+def eye(
+    n: int, m: int | None = None, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Ones on the diagonal (torch docs: torch.eye)."""
+    check_sizes((n, m if m is not None else n), "eye")
+    found, where = _options(dtype, device, layout, "eye")
+    return _grad(_from_host(np.eye(n, m), found, where), requires_grad)
+
+
+# ---- filling in place
+
+
+@op("method")
+def zero_(input: Tensor) -> Tensor:
+    """Set every element to 0 (torch docs: Tensor.zero_)."""
+    return _fill(input, 0, "zero_")
+
+
+@op("method torch")
+def fill_(input: Tensor, value: Any) -> Tensor:
+    """Set every element to a number or 0-d tensor (torch docs: Tensor.fill_)."""
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
+        return input.copy_(value.expand(input.shape)) if value._rg else _fill(input, value.item(), "fill_")
+    return _fill(input, value, "fill_")
+
+
+def _fill(input: Tensor, value: Any, name: str) -> Tensor:
+    from tocha.prims.pointwise import number
+
+    if isinstance(value, complex) and not input.dtype.is_complex:
+        raise RuntimeError("value cannot be converted to type " + input.dtype.name + " without overflow")
+    check_writable(input, name)
+    if not input.is_meta:
+        input._a[...] = number(value, input._a.dtype)
+    mutated(input, None, name)
+    return input
+
+

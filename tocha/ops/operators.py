@@ -1,0 +1,127 @@
+"""Python's operators on tensors: `+`, `@`, `==`, `x[i]`, `bool(x)`, … tied to the operators of the same meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tocha.backends import namespace
+from tocha.dispatch.registry import NAMESPACES, name_it, public
+from tocha.tensor import Tensor
+
+_TORCH = NAMESPACES["torch"]
+
+
+def _forward(name: str, dunder: str) -> None:
+    """`x + y`: the method's function, handing unknown operands to the other side."""
+    function = getattr(Tensor, name)
+
+    def call(self: Tensor, other: Any) -> Any:
+        try:
+            return function(self, other)
+        except TypeError:
+            if isinstance(other, (Tensor, bool, int, float, complex)):
+                raise
+            return NotImplemented
+
+    name_it(call, dunder, "Tensor")
+    setattr(Tensor, dunder, call)
+
+
+def _reflected(name: str, dunder: str) -> None:
+    """`2 - x`."""
+    function = _TORCH[name]
+
+    def call(self: Tensor, other: Any) -> Any:
+        try:
+            return function(other, self)
+        except TypeError:
+            if isinstance(other, (Tensor, bool, int, float, complex)):
+                raise
+            return NotImplemented
+
+    name_it(call, dunder, "Tensor")
+    setattr(Tensor, dunder, call)
+
+
+def attach() -> None:
+    """Set the dunder methods; called once every operator is registered."""
+    direct = {
+        "__add__": "add", "__mul__": "mul", "__sub__": "sub", "__truediv__": "true_divide", "__eq__": "eq", "__ne__": "ne",
+        "__lt__": "lt", "__le__": "le", "__gt__": "gt", "__ge__": "ge", "__neg__": "neg", "__abs__": "abs",
+        "__pow__": "pow", "__floordiv__": "floor_divide", "__mod__": "remainder", "__matmul__": "matmul",
+        "__and__": "bitwise_and", "__or__": "bitwise_or", "__xor__": "bitwise_xor", "__invert__": "bitwise_not",
+        "__lshift__": "bitwise_left_shift", "__rshift__": "bitwise_right_shift",
+    }  # fmt: skip
+    for dunder, name in direct.items():
+        if not hasattr(Tensor, name):
+            continue
+        if dunder in ("__neg__", "__abs__", "__invert__"):
+            setattr(Tensor, dunder, getattr(Tensor, name))
+        else:
+            _forward(name, dunder)
+        reflected = f"__r{dunder[2:]}"
+        if dunder in ("__add__", "__mul__", "__and__", "__or__", "__xor__"):
+            _forward(name, reflected)
+        elif dunder in ("__sub__", "__truediv__", "__pow__", "__floordiv__", "__mod__", "__matmul__", "__lshift__", "__rshift__"):
+            _reflected(name, reflected)
+        if hasattr(Tensor, name + "_"):
+            setattr(Tensor, f"__i{dunder[2:]}", getattr(Tensor, name + "_"))
+    Tensor.__rdiv__ = Tensor.__rtruediv__  # type: ignore[attr-defined]
+    Tensor.__div__ = Tensor.__truediv__  # type: ignore[attr-defined]
+    for name in ("__bool__", "__float__", "__int__", "__complex__", "__index__", "__len__", "__iter__", "__contains__", "__format__"):
+        setattr(Tensor, name, public(_PYTHON[name], name, "Tensor"))
+
+
+def _truth(input: Tensor) -> bool:
+    a = input._a
+    if a.size != 1:
+        if a.size == 0:
+            raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+    return bool(namespace(a).to_host(a).item())
+
+
+def _number(kind: type) -> Callable[[Tensor], Any]:
+    def convert(input: Tensor) -> Any:
+        return kind(input.item())
+
+    return convert
+
+
+def _index(input: Tensor) -> int:
+    if input._a.dtype.kind not in "biu" or input._a.size != 1:
+        raise TypeError("only integer tensors of a single element can be converted to an index")
+    return int(input.item())
+
+
+def _len(input: Tensor) -> int:
+    if input._a.ndim == 0:
+        raise TypeError("len() of a 0-d tensor")
+    return int(input._a.shape[0])
+
+
+def _iter(input: Tensor) -> Any:
+    if input._a.ndim == 0:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(input.unbind(0))
+
+
+def _contains(input: Tensor, element: Any) -> bool:
+    if isinstance(element, (Tensor, bool, int, float, complex)):
+        return bool((input == element).any())
+    raise RuntimeError(
+        f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}."
+    )
+
+
+def _format(input: Tensor, spec: str) -> str:
+    if input._a.ndim == 0 and not input.is_meta and type(input) is Tensor:
+        return format(input.item(), spec)
+    return object.__format__(input, spec)
+
+
+_PYTHON: dict[str, Callable[..., Any]] = {
+    "__bool__": _truth, "__float__": _number(float), "__int__": _number(int), "__complex__": _number(complex), "__index__": _index,
+    "__len__": _len, "__iter__": _iter, "__contains__": _contains, "__format__": _format,
+}  # fmt: skip

@@ -1,0 +1,388 @@
+"""The pointwise family: one scalar rule makes an operator.
+
+    pointwise("exp", lambda o, x: o.exp(x), vjp=lambda g, out: g * out, promote="float")
+
+is the whole of exp: function, method, exp_, out=, promotion, broadcasting, gradient, meta, vmap and its tests. The rule
+is written against a handler `o` (today a NumPy-like namespace; later LLVM, Triton and interval analysis), so eager
+and compiled code can't disagree. Pointwise primitives promote and broadcast themselves, in this family rule: doing it
+with separate casts and expands would cost a microsecond and a tape node each.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tocha import dtypes
+from tocha.autograd.mode import state
+from tocha.backends import meta, namespace
+from tocha.dispatch import override
+from tocha.dispatch.bind import _one_device, _unusual
+from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function
+from tocha.dispatch.prim import Prim, record
+from tocha.dispatch.promote import common_dtype
+from tocha.dispatch.registry import add_spellings, name_it
+from tocha.dtypes import HALF, HALF_NP, dtype
+from tocha.tensor import Tensor, wrap
+
+_ndarray, _asarray, _new = np.ndarray, np.asarray, object.__new__
+_FLOAT32 = np.dtype(np.float32)
+_ARITHMETIC_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
+_REAL_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64))
+_INTEGER_NP = frozenset(np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64, np.uint8))
+_NUMBERS = (bool, int, float, complex, np.number, np.bool_)
+ALL: dict[str, Pointwise] = {}
+
+
+class Pointwise(Prim):
+    """A pointwise primitive. `promote`: 'same' or 'float'; `output`: 'same', 'bool' or 'real' (of the computed type).
+
+    `refuse`: types ('bool', 'complex', 'float', 'integral') it isn't defined for. `direct`: types on which the rule is a single NumPy
+    function giving torch's result, so that eager calls it without promotion.
+    """
+
+    def __init__(
+        self, name: str, scalar: Callable[..., Any], vjp: Any, promote: str, output: str, refuse: tuple[str, ...],
+        domain: tuple[float, float],
+    ) -> None:  # fmt: skip
+        super().__init__(name, "pointwise", scalar, vjp)
+        self.scalar, self.promote, self.output, self.fit, self.domain = scalar, promote, output, True, domain
+        self.refuse, self.scaled = refuse, False
+        if not callable(vjp) and vjp is not None and len(vjp) != len(self.arguments):
+            raise TypeError(f"{name}: {len(vjp)} gradient rules for {len(self.arguments)} arguments")
+        self.ufunc, self.direct = _single_ufunc(scalar, len(self.arguments)), frozenset[Any]()
+        if self.ufunc is not None and output != "real":
+            self.direct = _ARITHMETIC_NP if promote == "float" else _ARITHMETIC_NP | _INTEGER_NP
+            if "complex" in refuse:
+                self.direct &= _REAL_NP | _INTEGER_NP
+            if "float" in refuse:
+                self.direct &= _INTEGER_NP
+        ALL[name] = self
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        """Values and history for tensors and Python numbers in any mix."""
+        if INTERPRETERS or _unusual(args):
+            return override.dispatch_prim(self, args, params)
+        out = wrap(self.values(args, params))
+        if state.grad and self.vjp is not None and out._a.dtype.kind not in "biu":
+            for a in args:
+                if isinstance(a, Tensor) and a._rg:
+                    record(self, args, (out,), params)
+                    break
+        return out
+
+    def values(self, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """The result as an array: promote, compute (half precision in float32), round once."""
+        compute = self.compute_dtype(args)
+        target = self.result_dtype(compute).np
+        arrays = [a._a if isinstance(a, Tensor) else a for a in args]
+        first = next(a for a in arrays if hasattr(a, "strides") and not isinstance(a, np.generic))
+        if any(hasattr(a, "strides") and a.__class__ is not first.__class__ for a in arrays):
+            tensors = _one_device(self, [a for a in arrays if hasattr(a, "strides")])
+            arrays = [tensors.pop(0) if hasattr(a, "strides") else a for a in arrays]
+            first = next(a for a in arrays if hasattr(a, "strides"))
+        xp = namespace(first)
+        if xp is meta:
+            return meta.MetaArray(self.broadcast([np.shape(a) for a in arrays]), target)
+        inner = _FLOAT32 if compute in HALF else compute.np
+        arrays = [a.astype(inner, copy=False) if hasattr(a, "astype") else number(a, inner) for a in arrays]
+        try:
+            got = state.run(self.impl, xp, *arrays, **params)
+        except ValueError:
+            self.broadcast([np.shape(a) for a in arrays])  # raises torch's error if shapes are at fault
+            raise
+        if xp.name == "cpu" and got.__class__ is not _ndarray:
+            got = _asarray(got)
+        if got.dtype is not target:
+            got = state.run(got.astype, target)
+        elif any(got is a for a in arrays):
+            got = got.copy()
+        return got
+
+    def compute_dtype(self, args: tuple[Any, ...]) -> dtype:
+        """The type the rule computes in; NotImplementedError/RuntimeError where it isn't defined."""
+        compute = common_dtype(args, self.promote)
+        if self.refuse:
+            for kind in self.refuse:
+                category = {"bool": dtypes.BOOL, "complex": dtypes.COMPLEX, "float": dtypes.FLOATING, "integral": dtypes.INTEGRAL}
+                if compute.category == category[kind]:
+                    raise _refusal(self.name, compute)
+        return compute
+
+    def result_dtype(self, compute: dtype) -> dtype:
+        if self.output == "bool":
+            return dtypes.bool_
+        return compute.to_real() if self.output == "real" else compute
+
+    def broadcast(self, shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+        return broadcast_shapes(self.name, *shapes)
+
+
+def _refusal(name: str, compute: dtype) -> Exception:
+    if name == "sub":
+        return RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use "
+            "the `~` or `logical_not()` operator instead."
+        )
+    if name in ("neg", "sign", "signbit", "heaviside"):
+        return RuntimeError(f"{name} is not supported for {compute.name} tensors (use `~` or logical_not() to invert a mask)")
+    return NotImplementedError(f'"{name}" not implemented for \'{_CPP_NAMES.get(compute.name, compute.name)}\'')
+
+
+_CPP_NAMES = {
+    "bool": "Bool", "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
+    "complex64": "ComplexFloat", "complex128": "ComplexDouble", "int64": "Long", "int32": "Int", "uint8": "Byte",
+}  # fmt: skip
+
+
+def number(value: Any, np_dtype: Any) -> Any:
+    """A Python number as a scalar of the type computed in (integers wrap around)."""
+    if np_dtype.kind in "iu":
+        bits = 8 * np_dtype.itemsize
+        value = int(value) & ((1 << bits) - 1)
+        if np_dtype.kind == "i" and value >> (bits - 1):
+            value -= 1 << bits
+    return np_dtype.type(value)
+
+
+def broadcast_shapes(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that `shapes` broadcast to; RuntimeError names the operator and both shapes."""
+    result: list[int] = []
+    for shape in shapes:
+        for i in range(1, len(shape) + 1):
+            size = shape[-i]
+            if i > len(result):
+                result.append(size)
+            elif result[i - 1] == 1:
+                result[i - 1] = size
+            elif size not in (1, result[i - 1]):
+                raise RuntimeError(
+                    f"{name}: The size of tensor a ({result[i - 1]}) must match the size of tensor b ({size}) at non-singleton "
+                    f"dimension {max(map(len, shapes)) - i}: shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast"
+                )
+    return tuple(reversed(result))
+
+
+class _Probe:
+    """A handler that only notes which function a rule calls on what."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *args: (name, args)
+
+
+def _single_ufunc(scalar: Callable[..., Any], count: int) -> Any:
+    """The NumPy ufunc a rule consists of, if that is all there is to it."""
+    names = tuple(f"x{i}" for i in range(count))
+    if inspect.getfullargspec(scalar).kwonlyargs:
+        return None
+    try:
+        called = scalar(_Probe(), *names)
+    except TypeError:  # arithmetic on what a probe returns: not a single call
+        return None
+    if not (isinstance(called, tuple) and len(called) == 2 and called[1] == names):
+        return None
+    from tocha.backends import cpu
+
+    found = vars(cpu).get(called[0]) or getattr(np, called[0], None)
+    return found if isinstance(found, np.ufunc) else None
+
+
+def pointwise(
+    name: str, scalar: Callable[..., Any], vjp: Any = None, *, spell: str = "torch method inplace out", promote: str = "same",
+    output: str = "same", refuse: tuple[str, ...] = (), alias: tuple[str, ...] = (), doc: str = "",
+    domain: tuple[float, float] = (-2.0, 2.0), scaled: bool = False,
+) -> Pointwise:  # fmt: skip
+    """Register a pointwise operator from its scalar rule. Rules of one or two arguments get their public function here;
+    with `spell=""` only the primitive is made, and a function in tocha.ops gives it a torch signature."""
+    rule = Pointwise(name, scalar, vjp, promote, output, refuse, domain)
+    rule.doc, rule.scaled = doc, scaled
+    words = spell.split()
+    if words:
+        form = Form(rule, doc)
+        for spelled in (name, *alias):
+            add_spellings(spelled, form, words, InplaceForm(rule, doc))
+    return rule
+
+
+class Form:
+    """The public functions of a one- or two-argument rule, made with a fast path for plain tensors."""
+
+    is_public = True
+
+    def __init__(self, rule: Pointwise, doc: str) -> None:
+        self.rule, self.__doc__ = rule, doc
+        self.__name__ = rule.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.rule(*args, **kwargs)
+
+    def make_public(self, name: str, module: str, out: bool) -> Callable[..., Any]:
+        make = _unary if len(self.rule.arguments) == 1 else _binary
+        call = make(self.rule, name)
+        if self.rule.scaled:
+            call = _with_alpha(call)
+        call.__doc__ = self.__doc__
+        name_it(call, name, module)
+        return call
+
+
+class InplaceForm(Form):
+    """`x.op_(...)`: straight into x's memory where no gradient is involved."""
+
+    def make_public(self, name: str, module: str, out: bool) -> Callable[..., Any]:
+        call = _inplace(self.rule, name)
+        if self.rule.scaled:
+            call = _with_alpha(call)
+        call.__doc__ = self.__doc__
+        name_it(call, name, module)
+        return call
+
+
+def _write_out(rule: Pointwise, name: str, out: Tensor, args: tuple[Any, ...]) -> Any:
+    from tocha.dispatch.inplace import write_out
+
+    return write_out(name, rule, out, args, {})
+
+
+def check_operands(name: str, args: tuple[Any, ...]) -> None:
+    """TypeError for operands that are neither tensors nor numbers."""
+    for i, a in enumerate(args):
+        if not isinstance(a, (Tensor, *_NUMBERS)):
+            label = ("input", "other", "third")[min(i, 2)]
+            raise TypeError(f"{name}(): argument '{label}' (position {i + 1}) must be Tensor or Number, not {type(a).__name__}")
+    if not any(isinstance(a, Tensor) for a in args):
+        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(args[0]).__name__}")
+
+
+def _unary(rule: Pointwise, name: str) -> Callable[..., Any]:
+    ufunc, direct = rule.ufunc, rule.direct
+
+    def call(input: Tensor, *, out: Tensor | None = None) -> Any:
+        if input.__class__ in PLAIN and out is None and not FUNCTION_MODES and not INTERPRETERS:
+            a = input._a
+            if a.__class__ is _ndarray and a.dtype in direct:
+                r = state.run(ufunc, a)
+                result = _new(Tensor)
+                result._a = r if r.__class__ is _ndarray else _asarray(r)
+                result._rg = False
+                result._grad = result._node = result._vc = result._view = result._extra = None
+                result._nr = 0
+                if input._rg and state.grad and rule.vjp is not None:
+                    record(rule, (input,), (result,), {})
+                return result
+        elif FUNCTION_MODES or OVERRIDES[input.__class__]:
+            return dispatch_function(call, plain, (input,), {} if out is None else {"out": out})
+        return plain(input, out=out)
+
+    def plain(input: Tensor, *, out: Tensor | None = None) -> Any:
+        check_operands(name, (input,))
+        return rule(input) if out is None else _write_out(rule, name, out, (input,))
+
+    return call
+
+
+def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
+    ufunc, direct = rule.ufunc, rule.direct
+
+    def call(input: Any, other: Any, *, out: Tensor | None = None) -> Any:
+        if input.__class__ in PLAIN and out is None and not FUNCTION_MODES and not INTERPRETERS:
+            a = input._a
+            if a.__class__ is _ndarray and a.dtype in direct:
+                b: Any = None
+                if other.__class__ in PLAIN:
+                    b = other._a
+                    if b.__class__ is not _ndarray or b.dtype is not a.dtype:
+                        b = None
+                elif other.__class__ is float and a.dtype in _REAL_NP:
+                    b = other
+                if b is not None:
+                    try:
+                        r = state.run(ufunc, a, b)
+                    except ValueError:
+                        return plain(input, other)  # raises in words
+                    result = _new(Tensor)
+                    result._a = r if r.__class__ is _ndarray else _asarray(r)
+                    result._rg = False
+                    result._grad = result._node = result._vc = result._view = result._extra = None
+                    result._nr = 0
+                    if (input._rg or (other.__class__ is not float and other._rg)) and state.grad and rule.vjp is not None:
+                        record(rule, (input, other), (result,), {})
+                    return result
+        elif FUNCTION_MODES or OVERRIDES[input.__class__]:
+            return dispatch_function(call, plain, (input, other), {} if out is None else {"out": out})
+        if OVERRIDES[other.__class__]:
+            return dispatch_function(call, plain, (input, other), {} if out is None else {"out": out})
+        return plain(input, other, out=out)
+
+    def plain(input: Any, other: Any, *, out: Tensor | None = None) -> Any:
+        check_operands(name, (input, other))
+        return rule(input, other) if out is None else _write_out(rule, name, out, (input, other))
+
+    return call
+
+
+def _with_alpha(call: Callable[..., Any]) -> Callable[..., Any]:
+    """add and sub take `alpha`, a factor for the second operand."""
+
+    def scaled(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Any:
+        if alpha.__class__ is not int or alpha != 1:
+            other = _scale(input, other, alpha)
+        return call(input, other) if out is None else call(input, other, out=out)
+
+    return scaled
+
+
+def _scale(input: Any, other: Any, alpha: Any) -> Any:
+    kind = common_dtype((input, other), "same")
+    if isinstance(alpha, bool) and kind is not dtypes.bool_:
+        raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    if isinstance(alpha, float) and not kind.is_floating_point and not kind.is_complex:
+        raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+    if isinstance(alpha, complex) and not kind.is_complex:
+        raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
+    return other * alpha
+
+
+def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
+    from tocha.dispatch.inplace import assign, check_writable, mutated
+
+    ufunc, direct = rule.ufunc, rule.direct if rule.output == "same" else frozenset()
+
+    def plain(input: Tensor, *others: Any) -> Tensor:
+        check_operands(name, (input, *others))
+        check_writable(input, name)
+        if input._a.dtype in direct and not (state.grad and (input._rg or _any_rg(others))):
+            arrays = [o._a if isinstance(o, Tensor) else o for o in others]
+            if all(_fits(o, input._a) for o in arrays):
+                try:
+                    state.run(ufunc, input._a, *arrays, input._a)
+                except ValueError:
+                    broadcast_shapes(name, *(np.shape(x) for x in (input._a, *arrays)))
+                    return assign(input, rule(input, *others), name)
+                mutated(input, None, name)
+                return input
+        return assign(input, rule(input, *others), name)
+
+    def call(input: Tensor, *others: Any) -> Tensor:
+        if FUNCTION_MODES or any(OVERRIDES[x.__class__] for x in (input, *others)):
+            return dispatch_function(call, plain, (input, *others), {})  # type: ignore[no-any-return]
+        return plain(input, *others)
+
+    return call
+
+
+def _any_rg(others: tuple[Any, ...]) -> bool:
+    return any(isinstance(o, Tensor) and o._rg for o in others)
+
+
+def _fits(other: Any, array: Any) -> bool:
+    """Whether a NumPy ufunc gives torch's result for this operand without promotion."""
+    if other.__class__ is _ndarray and array.__class__ is _ndarray:
+        return other.dtype is array.dtype
+    return other.__class__ is float and array.dtype in _REAL_NP
+
+
+__all__ = ["HALF_NP", "Pointwise", "broadcast_shapes", "pointwise"]

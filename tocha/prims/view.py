@@ -1,0 +1,249 @@
+"""The view family: new shapes and strides over the same memory. Kernels use only `transpose`, basic indexing and
+`restride`, which every backend's arrays have, so one rule serves cpu, cuda and meta."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tocha.dispatch.prim import prim
+
+Shape = tuple[int, ...]
+
+
+def _inverse(dims: Shape) -> Shape:
+    out = [0] * len(dims)
+    for i, d in enumerate(dims):
+        out[d] = i
+    return tuple(out)
+
+
+@prim("permute", "view", vjp=lambda g, *, dims: g.permute(_inverse(dims)), half="native")
+def permute(xp: Any, input: Any, *, dims: Shape) -> Any:
+    return input.transpose(dims)
+
+
+def view_strides(shape: Shape, strides: Shape, new_shape: Shape) -> Shape | None:
+    """Strides that show an array of `shape` and `strides` as `new_shape` without copying, or None."""
+    old = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
+    result = [0] * len(new_shape)
+    if 0 in shape:
+        step = 1
+        for i in range(len(new_shape) - 1, -1, -1):
+            result[i] = step * (strides[-1] if strides else 1)
+            step *= max(new_shape[i], 1)
+        return tuple(result)
+    i = len(new_shape) - 1
+    position = len(old) - 1
+    while position >= 0:  # take runs of old dimensions that are contiguous among themselves, from the innermost
+        count, step = old[position]
+        while position > 0 and old[position - 1][1] == count * step:
+            count *= old[position - 1][0]
+            position -= 1
+        while i >= 0 and (count > 1 or new_shape[i] == 1):
+            if count % new_shape[i]:
+                return None
+            result[i] = step
+            step *= new_shape[i]
+            count //= new_shape[i]
+            i -= 1
+        if count != 1:
+            return None
+        position -= 1
+    step = result[i + 1] * new_shape[i + 1] if i + 1 < len(new_shape) else (strides[-1] if strides else 1)
+    while i >= 0:
+        result[i] = step
+        i -= 1
+    return tuple(result)
+
+
+@prim("view", "view", vjp=lambda g, input_shape: g.reshape(input_shape), half="native")
+def view(xp: Any, input: Any, *, shape: Shape) -> Any:
+    strides = view_strides(input.shape, input.strides, shape)
+    if strides is None:
+        raise RuntimeError(
+            "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
+            f"contiguous subspaces). Use .reshape(...) instead. (shape {list(input.shape)}, wanted {list(shape)})"
+        )
+    return xp.restride(input, shape, strides)
+
+
+@prim("expand", "view", vjp=lambda g, input_shape: g.sum_to_size(input_shape), half="native")
+def expand(xp: Any, input: Any, *, shape: Shape) -> Any:
+    lead = len(shape) - len(input.shape)
+    strides = (0,) * lead + tuple(
+        0 if have == 1 and want != 1 else s for have, want, s in zip(input.shape, shape[lead:], input.strides, strict=True)
+    )
+    return xp.restride(input, shape, strides)
+
+
+@prim("unsqueeze", "view", vjp=lambda g, *, dim: g.squeeze(dim), half="native")
+def unsqueeze(xp: Any, input: Any, *, dim: int) -> Any:
+    strides = input.strides
+    step = strides[dim] * input.shape[dim] if dim < len(strides) else input.dtype.itemsize
+    return xp.restride(input, (*input.shape[:dim], 1, *input.shape[dim:]), (*strides[:dim], step, *strides[dim:]))
+
+
+@prim("squeeze", "view", vjp=lambda g, input_shape: g.reshape(input_shape), half="native")
+def squeeze(xp: Any, input: Any, *, dims: Shape) -> Any:
+    """Drop dimensions of size 1 (the caller names only such)."""
+    return input[tuple(0 if i in dims else slice(None) for i in range(len(input.shape)))]
+
+
+def _pad_back(g: Any, shape: Shape, index: tuple[Any, ...]) -> Any:
+    """Zeros of `shape` with g in place of the part that `index` (basic) selects."""
+    return index_scatter(g, shape=tuple(shape), index=index)
+
+
+def _basic_index(xp: Any, input: Any, index: tuple[Any, ...]) -> Any:
+    got = input[index]
+    if getattr(got, "strides", None) is None or got.shape == () and got.__class__ is not input.__class__:
+        got = input[(*index, Ellipsis)]
+    return got
+
+
+@prim("slice", "view", vjp=lambda g, input_shape, *, index: _pad_back(g, input_shape, index), half="native")
+def slice_(xp: Any, input: Any, *, index: tuple[Any, ...]) -> Any:
+    """Basic indexing: integers, slices with positive steps and None, in a tuple."""
+    return _basic_index(xp, input, (*index, Ellipsis) if Ellipsis not in index else index)
+
+
+@prim("index_scatter", "index", vjp=lambda g, *, index: slice_(g, index=index), half="native",
+      infer=lambda input, *, shape, index: _meta_like(input, shape))  # fmt: skip
+def index_scatter(xp: Any, input: Any, *, shape: Shape, index: tuple[Any, ...]) -> Any:
+    """Zeros of `shape` with input at a basic index."""
+    out = xp.zeros(shape, input.dtype)
+    out[index] = input
+    return out
+
+
+def _meta_like(input: Any, shape: Shape) -> Any:
+    from tocha.backends.meta import MetaArray
+
+    return MetaArray(shape, input.dtype)
+
+
+def _split_vjp(g: Any, input_shape: Shape, input_dtype: Any, *, sizes: Shape, dim: int) -> Any:
+    from tocha.ops.shape import cat
+
+    given = next(x for x in g if x is not None)
+    shape = list(input_shape)
+    parts = []
+    for x, size in zip(g, sizes, strict=True):
+        shape[dim] = size
+        parts.append(given.new_zeros(shape) if x is None else x)
+    return cat(parts, dim)
+
+
+@prim("split", "view", vjp=_split_vjp, half="native")
+def split(xp: Any, input: Any, *, sizes: Shape, dim: int) -> Any:
+    """Consecutive pieces of a dimension, all views."""
+    start, pieces, lead = 0, [], (slice(None),) * dim
+    for size in sizes:
+        pieces.append(input[(*lead, slice(start, start + size))])
+        start += size
+    return pieces
+
+
+def _split_each(i: int, sizes: Shape, dim: int) -> Any:
+    start = sum(sizes[:i])
+    return slice_, {"index": (slice(None),) * dim + (slice(start, start + sizes[i]),)}
+
+
+split.each = _split_each  # type: ignore[attr-defined]
+
+
+def _unbind_vjp(g: Any, input_shape: Shape, *, dim: int) -> Any:
+    from tocha.ops.shape import stack
+
+    given = next(x for x in g if x is not None)
+    return stack([given.new_zeros(given.shape) if x is None else x for x in g], dim)
+
+
+@prim("unbind", "view", vjp=_unbind_vjp, half="native")
+def unbind(xp: Any, input: Any, *, dim: int) -> Any:
+    lead = (slice(None),) * dim
+    return [input[(*lead, i, Ellipsis)] for i in range(input.shape[dim])]
+
+
+unbind.each = lambda i, dim: (slice_, {"index": (slice(None),) * dim + (i,)})  # type: ignore[attr-defined]
+
+
+def _as_strided_vjp(g: Any, input_shape: Shape, input: Any, *, size: Shape, stride: Shape, offset: int) -> Any:
+    from tocha.ops.shape import as_strided_backward
+
+    return as_strided_backward(g, input, size, stride, offset)
+
+
+@prim("as_strided", "view", vjp=_as_strided_vjp, half="native")
+def as_strided(xp: Any, input: Any, *, size: Shape, stride: Shape, offset: int) -> Any:
+    """Any geometry over input's storage; stride and offset in elements, offset from the storage's start."""
+    item = input.dtype.itemsize
+    from_here = offset * item - (xp.data_ptr(input) - xp.data_ptr(xp.root(input)) if xp.name != "meta" else input.offset)
+    return xp.restride(input, size, tuple(s * item for s in stride), from_here)
+
+
+@prim("diagonal", "view", half="native", vjp=lambda g, input_shape, *, offset, dim1, dim2: _diagonal_vjp(g, input_shape, offset, dim1, dim2))
+def diagonal(xp: Any, input: Any, *, offset: int, dim1: int, dim2: int) -> Any:
+    rows, columns = input.shape[dim1], input.shape[dim2]
+    step1, step2 = input.strides[dim1], input.strides[dim2]
+    length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
+    keep = [i for i in range(len(input.shape)) if i not in (dim1, dim2)]
+    start = (offset * step2 if offset >= 0 else -offset * step1) if length else 0
+    shape = (*(input.shape[i] for i in keep), length)
+    return xp.restride(input, shape, (*(input.strides[i] for i in keep), step1 + step2), start)
+
+
+def _diagonal_vjp(g: Any, shape: Shape, offset: int, dim1: int, dim2: int) -> Any:
+    from tocha.ops.shape import diagonal_backward
+
+    return diagonal_backward(g, shape, offset, dim1, dim2)
+
+
+@prim("unfold", "view", half="native", vjp=lambda g, input_shape, *, dim, size, step: _unfold_vjp(g, input_shape, dim, size, step))
+def unfold(xp: Any, input: Any, *, dim: int, size: int, step: int) -> Any:
+    """Sliding windows of a dimension, in a new last one."""
+    if not input.shape:
+        return xp.restride(input, (size,), (input.dtype.itemsize,))
+    windows = (input.shape[dim] - size) // step + 1
+    shape = (*input.shape[:dim], windows, *input.shape[dim + 1 :], size)
+    strides = (*input.strides[:dim], input.strides[dim] * step, *input.strides[dim + 1 :], input.strides[dim])
+    return xp.restride(input, shape, strides)
+
+
+def _unfold_vjp(g: Any, shape: Shape, dim: int, size: int, step: int) -> Any:
+    from tocha.ops.shape import unfold_backward
+
+    return unfold_backward(g, shape, dim, size, step)
+
+
+@prim("view_dtype", "view", half="native")
+def view_dtype(xp: Any, input: Any, *, dtype: Any) -> Any:
+    """The same bytes as another type; the last dimension scales with the item sizes."""
+    have, want = input.dtype.itemsize, dtype.itemsize
+    if xp.name == "meta":
+        shape = (*input.shape[:-1], input.shape[-1] * have // want) if input.shape else ()
+        return xp.MetaArray(shape, dtype)
+    return input.view(dtype)
+
+
+def _to_complex(g: Any) -> Any:
+    from tocha.ops.shape import view_as_complex
+
+    return view_as_complex(g.contiguous())
+
+
+@prim("view_as_real", "view", half="native", vjp=_to_complex)
+def view_as_real(xp: Any, input: Any) -> Any:
+    half = input.dtype.itemsize // 2
+    shape, strides = (*input.shape, 2), (*input.strides, half)
+    if xp.name == "meta":
+        return xp.MetaArray(shape, f"f{half}", strides, input.offset)
+    return xp.restride(input.real, shape, strides)
+
+
+@prim("view_as_complex", "view", half="native", vjp=lambda g: view_as_real(g))
+def view_as_complex(xp: Any, input: Any) -> Any:
+    shape = input.shape[:-1]
+    if xp.name == "meta":
+        return xp.MetaArray(shape, f"c{2 * input.dtype.itemsize}", input.strides[:-1], input.offset)
+    return input.view(f"c{2 * input.dtype.itemsize}")[..., 0]
