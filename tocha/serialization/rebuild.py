@@ -1,0 +1,330 @@
+"""Tensors to pickles and back: the reduce functions, and the functions that saved files name.
+
+Files written by torch call `torch._utils._rebuild_tensor_v2` and its kin; they resolve to the functions here.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from tocha import dtypes
+from tocha.backends import meta, namespace
+from tocha.device import META, Size, device, layout
+from tocha.dtypes import dtype
+from tocha.storage import STORAGE_NAMES, TypedStorage, UntypedStorage, storage_of, view_bytes
+from tocha.tensor import Tensor, extra_of, wrap, wrap_as
+
+
+class _Mode(threading.local):
+    """`saving` is set while `save` pickles: only then do pickles name torch's functions and classes."""
+
+    saving = False
+
+
+mode = _Mode()
+Geometry = tuple[UntypedStorage, int, tuple[int, ...], tuple[int, ...]]
+
+
+# ---- taking tensors apart
+
+
+def geometry(tensor: Tensor) -> Geometry:
+    """Storage, offset, size and stride (in elements) of a tensor, from which `view_bytes` makes it again.
+
+    An array that torch can't describe (negative or fractional strides) is copied first.
+    """
+    array = tensor._a
+    width = array.dtype.itemsize
+    size = tuple(array.shape)
+    if not array.size:
+        stride = tuple(s // width for s in meta.contiguous_strides(size, width))
+        return storage_of(array), 0, size, stride
+    if any(s < 0 or s % width for n, s in zip(size, array.strides) if n > 1):
+        array = array.copy(order="C")
+    storage = storage_of(array)
+    if isinstance(array, meta.MetaArray):
+        start = array.offset
+    else:
+        start = namespace(array).data_ptr(array) - storage.data_ptr()
+    if start % width:
+        array, start = array.copy(order="C"), 0
+        storage = storage_of(array)
+    dense = meta.contiguous_strides(size, width)
+    stride = tuple((s if n > 1 else d) // width for n, s, d in zip(size, array.strides, dense))
+    return storage, start // width, size, stride
+
+
+def _is_parameter(tensor: Tensor) -> bool:
+    from tocha.nn.parameter import Parameter
+
+    return isinstance(tensor, Parameter)
+
+
+def reduce_tensor(tensor: Tensor, protocol: int) -> tuple[Any, ...]:
+    """`Tensor.__reduce_ex__`: names torch's rebuild functions inside `save`, tocha's own in a plain pickle."""
+    kind, state = type(tensor), _state_of(tensor)
+    if not mode.saving:
+        storage, offset, size, stride = geometry(tensor)
+        tag = None if kind is Tensor else "Parameter" if _is_plain_parameter(kind) else kind
+        return _restore, (tag, storage, tensor.dtype.name, offset, size, stride, tensor.requires_grad, state)
+    if kind is not Tensor and _is_parameter(tensor):
+        base = wrap(tensor._a)
+        if not state:
+            return _rebuild_parameter, (base, tensor.requires_grad, OrderedDict())
+        return _rebuild_parameter_with_state, (base, tensor.requires_grad, OrderedDict(), state)
+    function, arguments = _reduce_plain(tensor)
+    if kind is Tensor and not state:
+        return function, arguments
+    return _rebuild_from_type_v2, (function, kind, arguments, state)
+
+
+def _is_plain_parameter(kind: type) -> bool:
+    from tocha.nn.parameter import Parameter
+
+    return kind is Parameter
+
+
+def _state_of(tensor: Tensor) -> Any:
+    """Python attributes: a dict, or a pair of dicts where the class has slots of its own."""
+    attributes = dict(tensor.__dict__)
+    slots = {
+        name: getattr(tensor, name)
+        for name in copyreg._slotnames(type(tensor))  # type: ignore[attr-defined]
+        if name not in Tensor.__slots__ and hasattr(tensor, name)
+    }
+    return (attributes, slots) if slots else attributes
+
+
+def _reduce_plain(tensor: Tensor) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    storage, offset, size, stride = geometry(tensor)
+    kind = tensor.dtype
+    if storage.device == META:
+        return _rebuild_meta_tensor_no_storage, (kind, size, stride, tensor.requires_grad)
+    if kind in STORAGE_NAMES:
+        typed = TypedStorage(wrap_storage=storage, dtype=kind)
+        return _rebuild_tensor_v2, (typed, offset, size, stride, tensor.requires_grad, OrderedDict())
+    return _rebuild_tensor_v3, (storage, offset, size, stride, tensor.requires_grad, OrderedDict(), kind)
+
+
+# ---- putting them together (names and argument order are torch's file format)
+
+
+def _rebuild_tensor(storage: Any, storage_offset: int, size: Any, stride: Any) -> Tensor:
+    return wrap(view_bytes(_untyped(storage), storage.dtype, storage_offset, size, stride))
+
+
+def _rebuild_tensor_v2(
+    storage: Any, storage_offset: int, size: Any, stride: Any, requires_grad: bool, backward_hooks: Any,
+    metadata: Any = None,
+) -> Tensor:  # fmt: skip
+    return _finish(_rebuild_tensor(storage, storage_offset, size, stride), requires_grad, metadata)
+
+
+def _rebuild_tensor_v3(
+    storage: Any, storage_offset: int, size: Any, stride: Any, requires_grad: bool, backward_hooks: Any, dtype: dtype,
+    metadata: Any = None,
+) -> Tensor:  # fmt: skip
+    array = view_bytes(_untyped(storage), dtype, storage_offset, size, stride)
+    return _finish(wrap(array), requires_grad, metadata)
+
+
+def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Any) -> Any:
+    from tocha.nn.parameter import Parameter
+
+    out = wrap_as(Parameter, _tensor(data)._a)
+    out.requires_grad = bool(requires_grad)
+    return out
+
+
+def _rebuild_parameter_with_state(data: Tensor, requires_grad: bool, backward_hooks: Any, state: Any) -> Any:
+    out = _rebuild_parameter(data, requires_grad, backward_hooks)
+    _set_state(out, state)
+    return out
+
+
+def _rebuild_from_type_v2(func: Callable[..., Any], new_type: type, args: tuple[Any, ...], state: Any) -> Any:
+    out = func(*args)
+    if type(out) is not new_type:
+        requires_grad = out.requires_grad
+        out = wrap_as(new_type, _tensor(out)._a)
+        out.requires_grad = requires_grad
+    if getattr(new_type, "__setstate__", Tensor.__setstate__) is not Tensor.__setstate__:
+        out.__setstate__(state)
+    else:
+        _set_state(out, state)
+    return out
+
+
+def _rebuild_meta_tensor_no_storage(dtype: dtype, size: Any, stride: Any, requires_grad: bool) -> Tensor:
+    width = dtype.itemsize
+    reach = sum((n - 1) * s for n, s in zip(size, stride)) + 1 if 0 not in size else 0
+    storage = UntypedStorage(max(reach, 0) * width, device=META)
+    return _finish(wrap(view_bytes(storage, dtype, 0, size, stride)), requires_grad, None)
+
+
+def _refuse(what: str) -> Callable[..., Any]:
+    def refuse(*args: Any) -> Any:
+        raise RuntimeError(f"the file holds a {what}, which tocha has no type for; convert it to a dense tensor before saving")
+
+    return refuse
+
+
+REFUSED = {
+    "_rebuild_sparse_tensor": _refuse("sparse tensor"),
+    "_rebuild_qtensor": _refuse("quantized tensor"),
+    "_rebuild_nested_tensor": _refuse("nested tensor"),
+    "_rebuild_wrapper_subclass": _refuse("tensor subclass without storage"),
+    "_rebuild_device_tensor_from_numpy": _refuse("tensor of another accelerator"),
+    "_rebuild_device_tensor_from_cpu_tensor": _refuse("tensor of another accelerator"),
+}
+
+
+def _get_layout(name: str) -> layout:
+    from tocha import device as names
+
+    found = getattr(names, name.removeprefix("torch."), None)
+    if not isinstance(found, layout):
+        raise RuntimeError(f"the file names a layout {name!r} that tocha does not have")
+    return found
+
+
+def _untyped(storage: Any) -> UntypedStorage:
+    if not isinstance(storage, (TypedStorage, UntypedStorage)):
+        raise TypeError(f"a tensor needs a storage, got {type(storage).__name__}")
+    return storage.untyped()
+
+
+def _tensor(value: Any) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"expected a tensor, got {type(value).__name__}")
+    return value
+
+
+def _finish(tensor: Tensor, requires_grad: bool, metadata: Any) -> Tensor:
+    for mark, present in (metadata or {}).items():
+        if mark not in ("conj", "neg"):
+            raise RuntimeError(f"the file marks a tensor as {mark!r}, which tocha does not know")
+        if present:
+            tensor = wrap(tensor._a.conj() if mark == "conj" else -tensor._a)
+    if requires_grad:
+        tensor.requires_grad = True
+    return tensor
+
+
+def _set_state(target: Any, state: Any) -> None:
+    attributes, slots = state if isinstance(state, tuple) else (state, {})
+    target.__dict__.update(attributes or {})
+    for name, value in (slots or {}).items():
+        setattr(target, name, value)
+
+
+def set_tensor_state(tensor: Tensor, state: Any) -> None:
+    """`Tensor.__setstate__`: attributes, or the (storage, offset, size, stride) of the oldest files."""
+    if isinstance(state, tuple) and len(state) == 4:
+        tensor._a = _rebuild_tensor(*state)._a
+        return
+    if isinstance(state, tuple) and len(state) == 5:
+        data, requires_grad, _ = state[0], state[3], state[4]
+        tensor._a = _tensor(data)._a
+        tensor.requires_grad = bool(requires_grad)
+        return
+    _set_state(tensor, state)
+
+
+# ---- plain pickles (pickle.dumps, multiprocessing)
+
+
+def _restore(
+    tag: Any, storage: Any, kind: str, offset: int, size: Any, stride: Any, requires_grad: bool, state: Any
+) -> Any:
+    array = view_bytes(storage, dtypes.BY_NAME[kind], offset, size, stride)
+    if tag == "Parameter":
+        from tocha.nn.parameter import Parameter as tag
+    out = wrap(array) if tag is None else wrap_as(tag, array)
+    if requires_grad:
+        out.requires_grad = True
+    if state:
+        out.__setstate__(state)
+    return out
+
+
+def _restore_storage(data: Any, location: str, size: int) -> UntypedStorage:
+    if location == "meta":
+        return UntypedStorage(size, device=META)
+    buffer = data if isinstance(data, bytearray) else bytearray(data)
+    return UntypedStorage.from_buffer(buffer).to(location)
+
+
+def _restore_typed(storage: UntypedStorage, kind: str) -> TypedStorage:
+    return TypedStorage(wrap_storage=storage, dtype=dtypes.BY_NAME[kind])
+
+
+def _reduce_storage(storage: UntypedStorage) -> tuple[Any, ...]:
+    where = str(storage.device)
+    data = b"" if where == "meta" else bytearray(storage.__array__())
+    return _restore_storage, (data, where, len(storage))
+
+
+def _load_from_bytes(data: bytes) -> Any:
+    """What a tensor pickled by torch itself calls: its storage is a file of its own."""
+    import io
+
+    from tocha.serialization._load import load
+
+    return load(io.BytesIO(data), weights_only=False)
+
+
+def _named_dtype(name: str) -> dtype:
+    return dtypes.BY_NAME[name]
+
+
+def _named_device(name: str) -> device:
+    return device(name)
+
+
+def _make_size(values: tuple[int, ...]) -> Size:
+    return Size(values)
+
+
+def register() -> None:
+    """Tell `pickle` and `copy` about the types whose classes go by torch's names."""
+    copyreg.pickle(dtype, lambda d: (_named_dtype, (d.name,)))
+    copyreg.pickle(device, lambda d: (_named_device, (str(d),)))
+    copyreg.pickle(Size, lambda s: (_make_size, (tuple(s),)))
+    copyreg.pickle(UntypedStorage, _reduce_storage)
+    copyreg.pickle(TypedStorage, lambda s: (_restore_typed, (s.untyped(), s.dtype.name)))
+    for kind in (layout, *layout.__subclasses__()):
+        copyreg.pickle(kind, lambda name: (_get_layout, (name.name,)))
+
+
+# ---- copying
+
+
+def deepcopy_tensor(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+    """`Tensor.__deepcopy__`: a leaf with its gradient and attributes; tensors that shared memory still do."""
+    import copy
+
+    if not tensor.is_leaf:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment: "
+            f"this tensor of shape {list(tensor.shape)} was made by {tensor.grad_fn}. Use detach() or clone() first"
+        )
+    if id(tensor) in memo:
+        known: Tensor = memo[id(tensor)]
+        return known
+    storage, offset, size, stride = geometry(tensor)
+    array = view_bytes(storage.__deepcopy__(memo), tensor.dtype, offset, size, stride)
+    out = wrap(array) if type(tensor) is Tensor else wrap_as(type(tensor), array)
+    memo[id(tensor)] = out
+    if tensor.requires_grad:
+        out.requires_grad = True
+    if tensor._grad is not None:
+        out._grad = copy.deepcopy(tensor._grad, memo)
+    if tensor.is_inference():
+        extra_of(out).inference = True
+    _set_state(out, copy.deepcopy(_state_of(tensor), memo))
+    return out
