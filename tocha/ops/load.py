@@ -1,9 +1,14 @@
 """Imports every module that registers operators, in one place and in a fixed order."""
 
+# ruff: noqa: F401, I001
 from __future__ import annotations
 
-from tocha.ops import convert, creation, reduce, shape  # noqa: F401
+from tocha.ops import convert
+from tocha.ops import creation
+from tocha.ops import reduce
+from tocha.ops import memory
+from tocha.ops import shape
 from tocha.ops.operators import attach
-from tocha.prims import elementary  # noqa: F401
+from tocha.prims import elementary
 
 attach()
