@@ -496,16 +496,14 @@ def view_bytes(
     if storage._array.base is None:
         _KNOWN.setdefault(storage._cdata, storage)
     try:
-        return _strided(storage._array, kind, size, steps, offset * width if reach else 0)
+        start = offset * width
+        return _strided(storage._array, kind, size, steps, start if start <= len(storage) else 0)
     except (ValueError, OverflowError) as error:
         raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(stride)}: {error}") from None
 
 
 def _strided(flat: Any, kind: dtype, size: tuple[int, ...], steps: tuple[int, ...], start: int) -> Any:
     if isinstance(flat, np.ndarray):
-        if 0 in size:
-            steps = tuple(min(s, 0) for s in steps)
-            return np.ndarray(size, kind.np, flat, 0, steps) if len(flat) else np.empty(size, kind.np)
         return np.ndarray(size, kind.np, flat, start, steps)
     from cupy.lib.stride_tricks import as_strided
 

@@ -139,7 +139,7 @@ class _ZipStorages:
         if "byteorder" in self._archive:
             order = bytes(self._archive.read("byteorder", limit=16)).decode("latin-1")
             if order not in ("little", "big"):
-                raise ValueError(f"Unknown endianness type: {order!r}")
+                raise broken(f"the byte order is {order!r}, neither little nor big")
             return order
         return {LoadEndianness.LITTLE: "little", LoadEndianness.BIG: "big"}.get(settings.endianness, sys.byteorder)  # type: ignore[arg-type]
 

@@ -40,10 +40,7 @@ def geometry(tensor: Tensor) -> Geometry:
     array = tensor._a
     width = array.dtype.itemsize
     size = tuple(array.shape)
-    if not array.size:
-        stride = tuple(s // width for s in meta.contiguous_strides(size, width))
-        return storage_of(array), 0, size, stride
-    if any(s < 0 or s % width for n, s in zip(size, array.strides) if n > 1):
+    if array.size and any(s < 0 or s % width for n, s in zip(size, array.strides) if n > 1):
         array = array.copy(order="C")
     storage = storage_of(array)
     if isinstance(array, meta.MetaArray):
@@ -54,6 +51,9 @@ def geometry(tensor: Tensor) -> Geometry:
         array, start = array.copy(order="C"), 0
         storage = storage_of(array)
     dense = meta.contiguous_strides(size, width)
+    if not array.size:
+        start = start if 0 <= start <= len(storage) else 0
+        return storage, start // width, size, tuple(s // width for s in dense)
     stride = tuple((s if n > 1 else d) // width for n, s, d in zip(size, array.strides, dense))
     return storage, start // width, size, stride
 
