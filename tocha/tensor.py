@@ -27,7 +27,7 @@ _new = object.__new__
 class Extra:
     """What few tensors have: the leaf's accumulator, leaf hooks, the inference flag."""
 
-    __slots__ = ("accumulate", "backward_hooks", "inference", "post_accumulate", "retains_grad")
+    __slots__ = ("accumulate", "backward_hooks", "first_use", "inference", "post_accumulate", "retains_grad")
 
     def __init__(self) -> None:
         self.accumulate: weakref.ref[Any] | None = None
@@ -35,6 +35,7 @@ class Extra:
         self.post_accumulate: HookTable | None = None
         self.retains_grad = False
         self.inference = False
+        self.first_use: int | None = None  # order of the leaf's first use on the current tape (if post_accumulate)
 
 
 class View:
@@ -226,14 +227,6 @@ class Tensor:
         return self._extra is not None and self._extra.retains_grad
 
     @property
-    def _accumulate(self) -> weakref.ref[Any] | None:
-        return None if self._extra is None else self._extra.accumulate
-
-    @_accumulate.setter
-    def _accumulate(self, reference: weakref.ref[Any]) -> None:
-        extra_of(self).accumulate = reference
-
-    @property
     def _backward_hooks(self) -> HookTable | None:
         return None if self._extra is None else self._extra.backward_hooks
 
@@ -332,8 +325,7 @@ class Tensor:
 
         return deepcopy_tensor(self, memo)
 
-    def __hash__(self) -> int:
-        return id(self)
+    __hash__ = object.__hash__
 
     @classmethod
     def __torch_function__(

@@ -4,17 +4,19 @@ nodes are taken youngest first (see autograd.graph), so a node's gradient is com
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Sequence
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
-from tocha.autograd.graph import AccumulateGrad, Node
+from tocha.autograd.graph import Node
 from tocha.autograd.mode import state
 
 if TYPE_CHECKING:
     from tocha.tensor import Tensor
 
-Roots = list[tuple[Node, int, "Tensor"]]
+Place = Any  # a Node, or a leaf tensor
+Roots = list[tuple[Place, int, "Tensor"]]
 
 
 def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets | None = None) -> None:
@@ -22,8 +24,8 @@ def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets |
 
     Without `targets` gradients end in the leaves' `.grad`; with them, in `targets`, and leaves stay untouched.
     """
-    heap: list[tuple[int, Node]] = []
-    grads: dict[Node, Any] = {}
+    heap: list[tuple[int, Place]] = []
+    grads: dict[Place, Any] = {}
     mode = state.grad
     state.grad = 1 if create_graph else 0
     state.refresh()
@@ -31,24 +33,22 @@ def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets |
     outs: Any
     g: Any
     try:
-        for node, number, grad in roots:
-            _send(node, number, grad, grads, heap)
+        for place, number, grad in roots:
+            _send(place, number, grad, grads, heap)
         while heap:
             node = heapq.heappop(heap)[1]
             grad = grads.pop(node)
+            if not isinstance(node, Node):
+                outs = g = None  # so that the count below sees only holders outside this function
+                _at_leaf(node, grad, create_graph, targets, getrefcount(grad))
+                continue
             if node.hooks is not None:
                 grad = _pre_hooks(node, grad)
-            if targets is not None and node in targets.nodes:
-                targets.collect(node, grad)
-                if not targets.needs(node):
+            if targets is not None:
+                if node in targets.nodes:
+                    targets.collect(node, grad)
+                if node not in targets.on_path:
                     continue
-            if node.__class__ is AccumulateGrad:
-                if targets is None:
-                    outs = g = None  # so that the count below sees only holders outside this function
-                    _accumulate(node, grad, create_graph, _unshared(grad, getrefcount(grad)))
-                continue
-            if targets is not None and not targets.needs(node):
-                continue
             outs = node.apply(grad) if anomaly is None else anomaly.apply(node, grad)
             if node.hooks is not None and node.hooks.post:
                 outs = _post_hooks(node, outs, grad)
@@ -59,11 +59,11 @@ def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets |
                 for edge, g in zip(node.edges, outs, strict=False):
                     if edge is None or g is None:
                         continue
-                    if edge.outputs == 1 and edge not in grads:
+                    if edge in grads or not isinstance(edge, Node) or edge.outputs != 1:
+                        _send(edge, 0, g, grads, heap)
+                    else:
                         grads[edge] = g
                         heapq.heappush(heap, (edge.order, edge))
-                    else:
-                        _send(edge, 0, g, grads, heap)
             else:
                 for edge, number, g in zip(node.edges, numbers, outs, strict=False):
                     if edge is not None and g is not None:
@@ -73,20 +73,33 @@ def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets |
         state.refresh()
 
 
-def _send(node: Node, number: int, grad: Tensor, grads: dict[Node, Any], heap: list[tuple[int, Node]]) -> None:
-    """Add `grad` to what output `number` of `node` has received."""
-    held = grads.get(node)
+_leaf_order = itertools.count(1).__next__  # after every node, in the order gradients reach them
+
+
+def _send(place: Place, number: int, grad: Tensor, grads: dict[Place, Any], heap: list[tuple[int, Place]]) -> None:
+    """Add `grad` to what output `number` of `place` has received."""
+    held = grads.get(place)
+    several = isinstance(place, Node) and place.outputs > 1
     if held is None:
-        heapq.heappush(heap, (node.order, node))
-        if node.outputs == 1:
-            grads[node] = grad
-        else:
-            grads[node] = held = [None] * node.outputs
+        heapq.heappush(heap, (_order(place), place))
+        if several:
+            grads[place] = held = [None] * place.outputs
             held[number] = grad
-    elif node.outputs == 1:
-        grads[node] = held + grad
-    else:
+        else:
+            grads[place] = grad
+    elif several:
         held[number] = grad if held[number] is None else held[number] + grad
+    else:
+        grads[place] = held + grad
+
+
+def _order(place: Place) -> int:
+    """A node's order. Leaves come after all nodes, when every use has sent its part; one with post-accumulate hooks
+    (which may free the gradient at once) as soon as its first use in the forward has."""
+    if isinstance(place, Node):
+        return place.order
+    extra = place._extra
+    return _leaf_order() if extra is None or extra.first_use is None else extra.first_use
 
 
 def _pre_hooks(node: Node, grad: Any) -> Any:
@@ -135,23 +148,37 @@ def _post_hooks(node: Node, outs: Sequence[Any], grad: Any) -> Sequence[Any]:
     return outs
 
 
-def _unshared(grad: Tensor, references: int) -> bool:
-    """Whether only the engine refers to this gradient and its memory (a caller's variable and an argument: 2)."""
-    if references > 2 or grad._vc is not None or grad._view is not None or grad._rg:
-        return False
-    return getattr(grad._a, "base", None) is None and getrefcount(grad._a) <= 2
-
-
-def _accumulate(node: AccumulateGrad, grad: Tensor, create_graph: bool, unshared: bool) -> None:
-    """leaf.grad += grad, with the leaf's hooks before and after."""
-    leaf = node.variable
+def _at_leaf(leaf: Tensor, grad: Tensor, create_graph: bool, targets: Targets | None, references: int) -> None:
+    """A complete gradient has reached a leaf: run its hooks, then collect or accumulate."""
     extra = leaf._extra
     if extra is not None and extra.backward_hooks:
         for hook in tuple(extra.backward_hooks.values()):
             got = hook(grad)
             if got is not None:
                 _check_hook_result(got, grad)
-                grad = got
+                grad, references = got, 99
+    if targets is not None:
+        if leaf in targets.nodes:
+            targets.results[leaf, 0] = grad
+        return
+    node = extra.accumulate() if extra is not None and extra.accumulate is not None else None
+    if node is not None and node.hooks is not None:
+        grad, references = _pre_hooks(node, grad), 99
+    _accumulate(leaf, grad, create_graph, _unshared(grad, references))
+    if node is not None and node.hooks is not None:
+        _post_hooks(node, (), grad)
+
+
+def _unshared(grad: Tensor, references: int) -> bool:
+    """Whether only the engine refers to this gradient and its memory (the engine's variable and the argument
+    of the count: 2)."""
+    if references > 2 or grad._vc is not None or grad._view is not None or grad._rg:
+        return False
+    return getattr(grad._a, "base", None) is None and getrefcount(grad._a) <= 2
+
+
+def _accumulate(leaf: Tensor, grad: Tensor, create_graph: bool, unshared: bool) -> None:
+    """leaf.grad += grad, then the leaf's post-accumulate hooks."""
     if grad._a.dtype is not leaf._a.dtype:
         grad = grad.to(leaf.dtype)
     if leaf._grad is None:
@@ -160,7 +187,9 @@ def _accumulate(node: AccumulateGrad, grad: Tensor, create_graph: bool, unshared
         leaf._grad = leaf._grad + grad
     else:
         leaf._grad.add_(grad)
+    extra = leaf._extra
     if extra is not None and extra.post_accumulate:
+        extra.first_use = None
         for hook in tuple(extra.post_accumulate.values()):
             hook(leaf)
 
@@ -177,16 +206,12 @@ def _owned(grad: Tensor, leaf: Tensor, create_graph: bool, unshared: bool) -> Te
 class Targets:
     """What `grad()` wants: tensors' nodes, and which nodes lie on a path to one."""
 
-    def __init__(self, wanted: Sequence[tuple[Node, int]], roots: Roots) -> None:
-        self.nodes: dict[Node, set[int]] = {}
+    def __init__(self, wanted: Sequence[tuple[Place, int]], roots: Roots) -> None:
+        self.nodes: dict[Place, set[int]] = {}
         for node, number in wanted:
             self.nodes.setdefault(node, set()).add(number)
-        self.results: dict[tuple[Node, int], Tensor] = {}
+        self.results: dict[tuple[Place, int], Tensor] = {}
         self.on_path = _leading_to(set(self.nodes), [r[0] for r in roots])
-
-    def needs(self, node: Node) -> bool:
-        """Whether something wanted lies beyond `node`."""
-        return node in self.on_path
 
     def collect(self, node: Node, grad: Any) -> None:
         for number in self.nodes[node]:
@@ -195,17 +220,17 @@ class Targets:
                 self.results[node, number] = g
 
 
-def _leading_to(wanted: set[Node], roots: list[Node]) -> set[Node]:
-    """Nodes with an edge path to a wanted node (excluding the wanted ones with none beyond), by rising age."""
-    seen = set(roots)
-    stack = list(roots)
+def _leading_to(wanted: set[Place], roots: list[Place]) -> set[Node]:
+    """Nodes from which an edge path leads to something wanted."""
+    nodes = {r for r in roots if isinstance(r, Node)}
+    stack = list(nodes)
     while stack:
         for edge in stack.pop().edges:
-            if edge is not None and edge not in seen:
-                seen.add(edge)
+            if isinstance(edge, Node) and edge not in nodes:
+                nodes.add(edge)
                 stack.append(edge)
     leading: set[Node] = set()
-    for node in sorted(seen, key=lambda n: -n.order):  # oldest first: a node's edges are older than it
+    for node in sorted(nodes, key=lambda n: -n.order):  # oldest first: a node's edges are older than it
         if any(e is not None and (e in wanted or e in leading) for e in node.edges):
             leading.add(node)
     return leading

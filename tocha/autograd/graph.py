@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 next_order: Callable[[], int] = itertools.count(0, -1).__next__
 
-Edge = tuple["Node", int]
 _PACKAGE = __name__.split(".")[0] + "."
 
 
 class Node:
-    """A step of the tape. `edges[i]` leads to the node that made input i (None: no gradient wanted).
+    """A step of the tape. `edges[i]` leads to the node that made input i, or is the leaf tensor that input i was (None:
+    no gradient wanted).
 
     `output_numbers[i]` says which output of that node it was; None stands for all zeros (the usual case).
     """
@@ -39,7 +39,7 @@ class Node:
         "output_versions",
         "outputs",
     )
-    edges: tuple[Node | None, ...]
+    edges: tuple[Node | Tensor | None, ...]
     output_numbers: tuple[int, ...] | None
     outputs: int
     order: int
@@ -47,7 +47,7 @@ class Node:
     hooks: Hooks | None
 
     def __init__(
-        self, edges: tuple[Node | None, ...], output_numbers: tuple[int, ...] | None = None, outputs: int = 1
+        self, edges: tuple[Node | Tensor | None, ...], output_numbers: tuple[int, ...] | None = None, outputs: int = 1
     ) -> None:
         self.edges = edges
         self.output_numbers = output_numbers
@@ -70,7 +70,8 @@ class Node:
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
         """(node, output number) for each input, as torch spells it."""
         numbers = self.output_numbers or (0,) * len(self.edges)
-        return tuple(zip(self.edges, numbers, strict=True))
+        nodes = (e if e is None or isinstance(e, Node) else accumulator(e) for e in self.edges)
+        return tuple(zip(nodes, numbers, strict=True))
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -144,8 +145,8 @@ class RemovableHandle:
 
 
 class AccumulateGrad(Node):
-    """The end of the tape at a leaf: adds what arrives to `leaf.grad`. The leaf refers to it weakly, it to the leaf
-    strongly, so a graph keeps its leaves alive and not the reverse."""
+    """The end of the tape at a leaf, as an object for those who ask (`next_functions`). The tape itself has the leaf
+    tensor as its edge; this node is made on demand and carries hooks."""
 
     __slots__ = ("variable",)
 
@@ -210,13 +211,15 @@ def version_of(tensor: Tensor) -> Version:
     return version
 
 
-def leaf_node(tensor: Tensor) -> AccumulateGrad:
-    """The accumulator of a leaf that requires grad, one for as long as a graph holds it."""
-    reference = tensor._accumulate
-    node: AccumulateGrad | None = reference() if reference is not None else None
+def accumulator(leaf: Tensor) -> AccumulateGrad:
+    """The leaf's AccumulateGrad node: one as long as someone holds it or a hook is on it."""
+    from tocha.tensor import extra_of
+
+    extra = extra_of(leaf)
+    node: AccumulateGrad | None = extra.accumulate() if extra.accumulate is not None else None
     if node is None:
-        node = AccumulateGrad(tensor)
-        tensor._accumulate = weakref.ref(node)
+        node = AccumulateGrad(leaf)
+        extra.accumulate = weakref.ref(node)
     return node
 
 

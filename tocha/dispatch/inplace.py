@@ -104,7 +104,9 @@ def mutated(target: Tensor, value: Tensor | None, operator: str) -> None:
 
 def _take_history(target: Tensor, value: Tensor | None) -> None:
     if value is not None and value._rg:
-        target._node, target._nr = edge_of(value), value._nr
+        edge = edge_of(value)
+        # a leaf assigned whole: an identity step, since a tensor that was written to is no leaf
+        target._node, target._nr = (edge, value._nr) if isinstance(edge, Node) else (Identity((edge,), None), 0)
     else:
         target._node, target._nr = Overwritten((), None), 0
     target._rg = True
@@ -121,7 +123,7 @@ def _rebase_base(target: Tensor, view: View, value: Tensor | None) -> None:
     """base := base with the view's part replaced by value. The view's own node is then made anew from the base."""
     base = view.base
     differentiable = value is not None and value._rg
-    edges = (edge_of(base) if base._rg else None, edge_of(value) if differentiable else None)  # type: ignore[arg-type]
+    edges = (edge_of(base) if base._rg else None, edge_of(value) if value is not None and differentiable else None)
     numbers = (base._nr, value._nr if value is not None else 0)
     base._node = ViewScatter(edges, numbers if any(numbers) else None, view, value is not None)
     base._nr = 0
@@ -138,6 +140,15 @@ class Overwritten(Node):
 
     def apply(self, grad: Any) -> Sequence[Tensor | None]:
         return ()
+
+
+class Identity(Node):
+    """History of a tensor that was overwritten with a leaf's values."""
+
+    __slots__ = ()
+
+    def apply(self, grad: Any) -> Sequence[Tensor | None]:
+        return (grad,)
 
 
 class ViewScatter(Node):

@@ -159,9 +159,9 @@ def alias_as(cls: type, source: Tensor) -> Any:
     out._rg, out._node, out._nr, out._vc = source._rg, source._node, source._nr, source._vc
     out._view, out._extra = source._view, None
     if source._rg is True and source._node is None:
-        from tocha.dispatch.prim import edge_of
+        from tocha.dispatch.inplace import Identity
 
-        out._node = edge_of(source)
+        out._node = Identity((source,), None)
     return out
 
 

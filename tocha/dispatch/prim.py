@@ -18,7 +18,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tocha.autograd.graph import Node, check_unchanged, leaf_node, next_order
+from tocha.autograd.graph import Node, check_unchanged, next_order
 from tocha.autograd.mode import state
 from tocha.autograd.views import refresh
 from tocha.tensor import Tensor, View, wrap
@@ -100,9 +100,10 @@ class Plan:
     """For one primitive and one set of wanted gradients: the values to save, and each rule with the positions of its
     arguments among them."""
 
-    __slots__ = ("joint", "outputs", "rules", "sources")
+    __slots__ = ("joint", "outputs", "prim", "rules", "sources")
 
     def __init__(self, prim: Prim, needs: tuple[bool, ...]) -> None:
+        self.prim = prim
         sources: dict[tuple[int, Any], int] = {}
         rules = []
         functions = [(None, prim.vjp)] if callable(prim.vjp) else list(enumerate(prim.vjp))
@@ -151,14 +152,13 @@ def _source(prim: Prim, name: str, needs: tuple[bool, ...]) -> tuple[int, Any]:
 class PrimNode(Node):
     """The tape's record of one primitive call."""
 
-    __slots__ = ("fit", "plan", "prim", "saved")
-    prim: Prim
+    __slots__ = ("fit", "plan", "saved")
     plan: Plan
     saved: tuple[Any, ...] | None
     fit: tuple[tuple[tuple[int, ...], Any] | None, ...] | None
 
     def name(self) -> str:
-        return "".join(part.capitalize() for part in self.prim.name.split("_")) + "Backward0"
+        return "".join(part.capitalize() for part in self.plan.prim.name.split("_")) + "Backward0"
 
     def __repr__(self) -> str:
         return f"<{self.name()} object at {id(self):#x}>"
@@ -251,19 +251,27 @@ def _fit(g: Tensor, target: tuple[tuple[int, ...], Any]) -> Tensor:
     return g if g._a.shape == shape else g.sum_to_size(shape)
 
 
-def edge_of(tensor: Tensor) -> Node:
-    """The node a gradient of `tensor` (which requires grad) flows to."""
+_new_node = PrimNode.__new__
+
+
+def edge_of(tensor: Tensor) -> Node | Tensor:
+    """Where a gradient of `tensor` (which requires grad) flows: its node, or the tensor itself if it is a leaf."""
     if tensor._view is not None:
         refresh(tensor)
     node = tensor._node
-    return leaf_node(tensor) if node is None else node
+    if node is not None:
+        return node
+    extra = tensor._extra
+    if extra is not None and extra.post_accumulate and extra.first_use is None:
+        extra.first_use = next_order()
+    return tensor
 
 
 def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict[str, Any]) -> None:
     """Put a call on the tape: outs get a node leading to those of `args` that require grad."""
     needs = tuple([isinstance(a, Tensor) and bool(a._rg) for a in args])
     node = PrimNode.__new__(PrimNode)
-    edges = []
+    edges: list[Node | Tensor | None] = []
     numbers: Any = None
     for i, need in enumerate(needs):
         if need:
@@ -272,12 +280,11 @@ def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict
                 numbers = numbers or [0] * len(needs)
                 numbers[i] = args[i]._nr
         else:
-            edges.append(None)  # type: ignore[arg-type]
+            edges.append(None)
     node.edges = tuple(edges)
     node.output_numbers = None if numbers is None else tuple(numbers)
     node.outputs = len(outs)
     node.hooks = node.output_versions = None
-    node.prim = prim
     node.plan = plan = prim.plan(needs)
     node.saved = tuple([_save(kind, key, args, outs, params) for kind, key in plan.sources])
     node.order = next_order()
@@ -295,6 +302,34 @@ def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict
             out._rg = True
             out._node = node
             out._nr = number
+
+
+def record_two(plan: Plan, saved: tuple[Any, ...], input: Any, other: Any, need: int, out: Tensor) -> None:
+    """`record` for the commonest case, a pointwise call of one or two arguments and no hooks: `need` is 1 if input
+    wants a gradient, plus 2 if other does."""
+    node = _new_node(PrimNode)
+    first: Any = None
+    second: Any = None
+    numbers = None
+    if need & 1:
+        first = input._node
+        if first is None or input._view is not None or input._nr:
+            first = edge_of(input)
+            numbers = (input._nr, 0) if input._nr else None
+    if need & 2:
+        second = other._node
+        if second is None or other._view is not None or other._nr:
+            second = edge_of(other)
+            numbers = (numbers[0] if numbers else 0, other._nr) if other._nr else numbers
+    node.edges = (first, second)
+    node.output_numbers = numbers
+    node.outputs = 1
+    node.hooks = node.output_versions = node.fit = None
+    node.plan = plan
+    node.saved = saved
+    node.order = next_order()
+    out._rg = True
+    out._node = node
 
 
 def _save(kind: int, key: Any, args: Sequence[Any], outs: Sequence[Tensor], params: dict[str, Any]) -> Any:

@@ -22,7 +22,7 @@ from tocha.backends import meta, namespace
 from tocha.dispatch import override
 from tocha.dispatch.bind import _one_device, _unusual
 from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function
-from tocha.dispatch.prim import Prim, record
+from tocha.dispatch.prim import ARGUMENT, OUTPUT, Plan, Prim, record, record_two
 from tocha.dispatch.promote import common_dtype
 from tocha.dispatch.registry import add_spellings, name_it
 from tocha.dtypes import HALF, HALF_NP, dtype
@@ -257,8 +257,39 @@ def check_operands(name: str, args: tuple[Any, ...]) -> None:
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(args[0]).__name__}")
 
 
+_CHOOSE: tuple[Callable[[Any, Any], tuple[Any, ...]], ...] = (
+    lambda a, b: (), lambda a, b: (a,), lambda a, b: (b,), lambda a, b: (a, b), lambda a, b: (b, a),
+)  # fmt: skip
+
+
+def _unary_saver(rule: Pointwise) -> tuple[Plan, bool] | None:
+    """The plan of a one-argument rule that saves just its output (True) or just its input (False)."""
+    if rule.vjp is None:
+        return None
+    plan = rule.plan((True,))
+    return (plan, plan.sources[0][0] == OUTPUT) if len(plan.sources) == 1 and plan.sources[0][0] in (ARGUMENT, OUTPUT) else None
+
+
+def _binary_savers(rule: Pointwise) -> list[tuple[Any, int]]:
+    """For each set of wanted gradients (1: input, 2: other, 3: both), the plan and which arguments it saves as such a
+    set (4: other, then input); -1 if it saves anything else."""
+    savers: list[tuple[Any, int]] = [(None, -1)]
+    for need in (1, 2, 3):
+        if rule.vjp is None:
+            savers.append((None, -1))
+            continue
+        plan = rule.plan((bool(need & 1), bool(need & 2)))
+        if all(kind == ARGUMENT for kind, _ in plan.sources):
+            keys = tuple(key for _, key in plan.sources)
+            savers.append((plan, {(): 0, (0,): 1, (1,): 2, (0, 1): 3, (1, 0): 4}.get(keys, -1)))
+        else:
+            savers.append((plan, -1))
+    return savers
+
+
 def _unary(rule: Pointwise, name: str) -> Callable[..., Any]:
     ufunc, direct = rule.ufunc, rule.direct
+    differentiable, saver = rule.vjp is not None, _unary_saver(rule)
 
     def call(input: Tensor, *, out: Tensor | None = None) -> Any:
         if input.__class__ in PLAIN and out is None and not FUNCTION_MODES and not INTERPRETERS:
@@ -270,8 +301,11 @@ def _unary(rule: Pointwise, name: str) -> Callable[..., Any]:
                 result._rg = False
                 result._grad = result._node = result._vc = result._view = result._extra = None
                 result._nr = 0
-                if input._rg and state.grad and rule.vjp is not None:
-                    record(rule, (input,), (result,), {})
+                if input._rg and (mode := state.grad) and differentiable:
+                    if mode == 1 and saver is not None:
+                        record_two(saver[0], (result._a,) if saver[1] else (input,), input, None, 1, result)
+                    else:
+                        record(rule, (input,), (result,), {})
                 return result
         elif FUNCTION_MODES or OVERRIDES[input.__class__]:
             return dispatch_function(call, plain, (input,), {} if out is None else {"out": out})
@@ -286,6 +320,7 @@ def _unary(rule: Pointwise, name: str) -> Callable[..., Any]:
 
 def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
     ufunc, direct = rule.ufunc, rule.direct
+    differentiable, savers = rule.vjp is not None, _binary_savers(rule)
 
     def call(input: Any, other: Any, *, out: Tensor | None = None) -> Any:
         if input.__class__ in PLAIN and out is None and not FUNCTION_MODES and not INTERPRETERS:
@@ -308,8 +343,14 @@ def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
                     result._rg = False
                     result._grad = result._node = result._vc = result._view = result._extra = None
                     result._nr = 0
-                    if (input._rg or (other.__class__ is not float and other._rg)) and state.grad and rule.vjp is not None:
-                        record(rule, (input, other), (result,), {})
+                    need = (1 if input._rg else 0) + (2 if b is not other and other._rg else 0)
+                    if need and differentiable and (mode := state.grad):
+                        plan, saves = savers[need]
+                        if mode == 1 and saves >= 0 and (b is other or a.shape == b.shape):
+                            saved = _CHOOSE[saves](input, other)
+                            record_two(plan, saved, input, other, need, result)
+                        else:
+                            record(rule, (input, other), (result,), {})
                     return result
         elif FUNCTION_MODES or OVERRIDES[input.__class__]:
             return dispatch_function(call, plain, (input, other), {} if out is None else {"out": out})
