@@ -1,0 +1,7 @@
+"""torch.utils.data: the public place of `tocha.data`."""
+
+from tocha.data import *
+from tocha.data import __all__ as __all__
+from tocha.data import _DatasetKind as _DatasetKind
+
+from . import _utils, dataloader, dataset, distributed, sampler

@@ -1,0 +1,3 @@
+"""torch.utils.data.distributed."""
+
+from tocha.data.distributed import DistributedSampler as DistributedSampler
