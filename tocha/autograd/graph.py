@@ -121,21 +121,27 @@ class HookTable(dict[int, Callable[..., Any]]):
 
 
 class RemovableHandle:
-    """Returned by every register_*_hook; `remove()` takes the hook off; a context manager too."""
+    """Returned by every register_*_hook; `remove()` takes the hook off; a context manager too.
+
+    Made from the table that holds the hooks (torch docs: torch.utils.hooks.RemovableHandle): a given `hook` is entered
+    under the handle's `id`, which is also taken out of the tables `extra_dict` (one or a list).
+    """
 
     next_id = 0
 
-    def __init__(self, table: dict[int, Any], hook: Callable[..., Any]) -> None:
+    def __init__(self, hooks_dict: dict[int, Any], hook: Any = None, *, extra_dict: Any = None) -> None:
         self.id = RemovableHandle.next_id
         RemovableHandle.next_id += 1
-        self._table: dict[int, Any] | None = table
-        table[self.id] = hook
+        extra = () if extra_dict is None else (extra_dict,) if isinstance(extra_dict, dict) else extra_dict
+        self._tables: tuple[dict[int, Any], ...] = (hooks_dict, *extra)
+        if hook is not None:
+            hooks_dict[self.id] = hook
 
     def remove(self) -> None:
         """Take the hook off; a second call does nothing."""
-        if self._table is not None:
-            self._table.pop(self.id, None)
-            self._table = None
+        for table in self._tables:
+            table.pop(self.id, None)
+        self._tables = ()
 
     def __enter__(self) -> RemovableHandle:
         return self

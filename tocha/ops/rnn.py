@@ -1,0 +1,291 @@
+"""Recurrent layers and cells: torch.lstm, gru, rnn_tanh, rnn_relu and their *_cell forms, also for packed
+sequences.
+
+A layer multiplies the inputs of all steps by its input weights at once; only the recurrent product is done
+step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tocha
+from tocha.dispatch.registry import op
+
+#: A step: (projected input, state, recurrent weight, recurrent bias, projection) to the new state, hidden
+#: part first.
+Step = Callable[[Any, tuple, Any, Any, Any], tuple]
+
+
+def _linear(x: Any, weight: Any, bias: Any) -> Any:
+    return tocha.nn.functional.linear(x, weight, bias)
+
+
+def _lstm_step(gx: Any, state: tuple, w_hh: Any, b_hh: Any, w_hr: Any) -> tuple:
+    h, c = state
+    i, f, g, o = (_linear(h, w_hh, b_hh) + gx).chunk(4, 1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    h = o.sigmoid() * c.tanh()
+    if w_hr is not None:
+        h = _linear(h, w_hr, None)
+    return h, c
+
+
+def _gru_step(gx: Any, state: tuple, w_hh: Any, b_hh: Any, w_hr: Any) -> tuple:
+    (h,) = state
+    n = h.shape[1]
+    gh = _linear(h, w_hh, b_hh)
+    r, z = (gx[:, : 2 * n] + gh[:, : 2 * n]).sigmoid().chunk(2, 1)
+    new = (gx[:, 2 * n :] + r * gh[:, 2 * n :]).tanh()
+    return ((h - new) * z + new,)
+
+
+def _tanh_step(gx: Any, state: tuple, w_hh: Any, b_hh: Any, w_hr: Any) -> tuple:
+    return ((_linear(state[0], w_hh, b_hh) + gx).tanh(),)
+
+
+def _relu_step(gx: Any, state: tuple, w_hh: Any, b_hh: Any, w_hr: Any) -> tuple:
+    return ((_linear(state[0], w_hh, b_hh) + gx).relu(),)
+
+
+_STEPS: dict[str, Step] = {
+    "LSTM": _lstm_step,
+    "GRU": _gru_step,
+    "RNN_TANH": _tanh_step,
+    "RNN_RELU": _relu_step,
+}
+
+
+def _run_forward(step: Step, steps: Sequence[Any], sizes: list[int], state: tuple, weights: tuple) -> tuple:
+    """All steps in order; rows whose sequence has ended leave the state and are put together at the end."""
+    outputs, finished, n = [], [], sizes[0]
+    for gx, size in zip(steps, sizes):
+        if size < n:
+            finished.append(tuple(s[size:n] for s in state))
+            state = tuple(s[:size] for s in state)
+            n = size
+        state = step(gx, state, *weights)
+        outputs.append(state[0])
+    if finished:
+        finished.append(state)
+        state = tuple(tocha.cat(parts[::-1], 0) for parts in map(list, zip(*finished)))
+    return outputs, state
+
+
+def _run_reverse(step: Step, steps: Sequence[Any], sizes: list[int], state: tuple, weights: tuple) -> tuple:
+    """All steps from the last; rows enter with their initial state where their sequence ends."""
+    first, n = state, sizes[-1]
+    if n != sizes[0]:
+        state = tuple(s[:n] for s in state)
+    outputs = []
+    for gx, size in zip(reversed(steps), reversed(sizes)):
+        if size > n:
+            state = tuple(tocha.cat([s, f[n:size]], 0) for s, f in zip(state, first))
+            n = size
+        state = step(gx, state, *weights)
+        outputs.append(state[0])
+    return outputs[::-1], state
+
+
+def _run_layers(
+    mode: str,
+    data: Any,
+    batch_sizes: list[int] | None,
+    hx: tuple,
+    params: Sequence[Any],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+) -> tuple:
+    """The output, (T, N, H·directions) or packed, and the final states, each (layers·directions, N, H)."""
+    directions = 2 if bidirectional else 1
+    projected = mode == "LSTM" and hx[0].shape[2] != hx[1].shape[2]
+    per_cell = 2 + 2 * has_biases + projected
+    if len(params) != num_layers * directions * per_cell:
+        raise RuntimeError(
+            f"{mode.lower()}: expected {num_layers * directions * per_cell} weights for {num_layers} "
+            "layer(s), "
+            f"{directions} direction(s), got {len(params)}"
+        )
+    step = _STEPS[mode]
+    sizes = batch_sizes if batch_sizes is not None else [data.shape[1]] * data.shape[0]
+    if not sizes:
+        raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
+    initial = [tuple(states) for states in zip(*(h.unbind(0) for h in hx))]
+    finals = []
+    x = data
+    for layer in range(num_layers):
+        outs = []
+        for direction in range(directions):
+            cell = layer * directions + direction
+            weights = tuple(params[cell * per_cell : (cell + 1) * per_cell])
+            w_ih, w_hh = weights[:2]
+            b_ih, b_hh = weights[2:4] if has_biases else (None, None)
+            gx = _linear(x, w_ih, b_ih)
+            steps = gx.unbind(0) if batch_sizes is None else gx.split(sizes, 0)
+            run = _run_reverse if direction else _run_forward
+            outputs, state = run(
+                step, steps, sizes, initial[cell], (w_hh, b_hh, weights[-1] if projected else None)
+            )
+            outs.append(tocha.stack(outputs, 0) if batch_sizes is None else tocha.cat(outputs, 0))
+            finals.append(state)
+        x = outs[0] if directions == 1 else tocha.cat(outs, -1)
+        if dropout and train and layer < num_layers - 1:
+            x = tocha.nn.functional.dropout(x, dropout, training=True)
+    return x, *(tocha.stack(list(states), 0) for states in zip(*finals))
+
+
+def _check_padded(mode: str, input: Any, batch_first: bool) -> None:
+    if input.dim() != 3:
+        raise RuntimeError(f"{mode.lower()}: expected a 3-D input, got shape {tuple(input.shape)}")
+
+
+def _padded(
+    mode: str,
+    input: Any,
+    hx: tuple,
+    params: Sequence[Any],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple:
+    _check_padded(mode, input, batch_first)
+    if batch_first:
+        input = input.transpose(0, 1)
+    output, *states = _run_layers(
+        mode, input, None, hx, params, has_biases, num_layers, dropout, train, bidirectional
+    )
+    return (output.transpose(0, 1) if batch_first else output, *states)
+
+
+def _packed(
+    mode: str,
+    data: Any,
+    batch_sizes: Any,
+    hx: tuple,
+    params: Sequence[Any],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+) -> tuple:
+    sizes = [int(n) for n in batch_sizes.tolist()]
+    return _run_layers(mode, data, sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional)
+
+
+def _states(hx: Any) -> tuple:
+    return (hx,) if isinstance(hx, tocha.Tensor) else tuple(hx)
+
+
+def _layer(mode: str, packed: bool, args: tuple, kwargs: dict[str, Any]) -> tuple:
+    if packed or "batch_sizes" in kwargs:
+
+        def call(data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional):
+            states = _states(hx)
+            return _packed(
+                mode, data, batch_sizes, states, params, has_biases, num_layers, dropout, train, bidirectional
+            )
+    else:
+
+        def call(  # type: ignore[misc]
+            input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first
+        ):
+            states = _states(hx)
+            return _padded(
+                mode,
+                input,
+                states,
+                params,
+                has_biases,
+                num_layers,
+                dropout,
+                train,
+                bidirectional,
+                batch_first,
+            )
+
+    return call(*args, **kwargs)
+
+
+@op("torch")
+def lstm(*args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+    """(input, (h0, c0), params, has_biases, num_layers, dropout, train, bidirectional, batch_first), or
+    packed
+    (data, batch_sizes, (h0, c0), params, has_biases, num_layers, dropout, train, bidirectional): output, h,
+    c.
+
+    Hochreiter and Schmidhuber 1997; torch docs: torch.nn.LSTM.
+    """
+    return _layer("LSTM", len(args) > 1 and isinstance(args[1], tocha.Tensor), args, kwargs)
+
+
+@op("torch")
+def gru(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    """As :func:`lstm` with one state tensor `hx`: output and h (Cho et al. 2014; torch docs:
+    torch.nn.GRU)."""
+    return _layer("GRU", len(args) > 2 and isinstance(args[2], tocha.Tensor), args, kwargs)
+
+
+@op("torch")
+def rnn_tanh(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    """As :func:`gru` for `h = tanh(W_ih x + b_ih + W_hh h + b_hh)` (torch docs: torch.nn.RNN)."""
+    return _layer("RNN_TANH", len(args) > 2 and isinstance(args[2], tocha.Tensor), args, kwargs)
+
+
+@op("torch")
+def rnn_relu(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    """As :func:`rnn_tanh` with relu."""
+    return _layer("RNN_RELU", len(args) > 2 and isinstance(args[2], tocha.Tensor), args, kwargs)
+
+
+def _cell(mode: str, input: Any, state: tuple, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple:
+    if input.shape[1] != w_ih.shape[1]:
+        raise RuntimeError(
+            f"input has inconsistent input_size: got {input.shape[1]} expected {w_ih.shape[1]}"
+        )
+    hidden = w_hh.shape[1]
+    for i, s in enumerate(state):
+        if s.shape[0] != input.shape[0]:
+            raise RuntimeError(
+                f"Input batch size {input.shape[0]} doesn't match hidden{i} batch size {s.shape[0]}"
+            )
+        if s.shape[1] != hidden:
+            raise RuntimeError(f"hidden{i} has inconsistent hidden_size: got {s.shape[1]}, expected {hidden}")
+    return _STEPS[mode](_linear(input, w_ih, b_ih), state, w_hh, b_hh, None)
+
+
+@op("torch")
+def lstm_cell(
+    input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
+) -> tuple[Any, Any]:
+    """One step: input (N, in) and (h, c), each (N, hidden), to the new (h, c)."""
+    if isinstance(hx, tocha.Tensor):
+        raise TypeError("lstm_cell(): argument 'hx' (position 2) must be tuple of Tensors, not Tensor")
+    if len(hx) != 2:
+        raise RuntimeError("lstm_cell expects two hidden states")
+    return _cell("LSTM", input, tuple(hx), w_ih, w_hh, b_ih, b_hh)  # type: ignore[return-value]
+
+
+@op("torch")
+def gru_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """One step: input (N, in) and h (N, hidden) to the new h."""
+    return _cell("GRU", input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
+
+
+@op("torch")
+def rnn_tanh_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """One step: input (N, in) and h (N, hidden) to the new h."""
+    return _cell("RNN_TANH", input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
+
+
+@op("torch")
+def rnn_relu_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """One step: input (N, in) and h (N, hidden) to the new h."""
+    return _cell("RNN_RELU", input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
