@@ -1,7 +1,7 @@
 """Storages: the flat memory behind tensors.
 
-A tensor's array is a view of a *root* array, and a storage is that root seen as bytes. Two tensors share a storage
-when their arrays have the same root; asking either for its storage gives the same object.
+A tensor's array is a view of a *root* array, and a storage is that root seen as bytes. Two tensors share a
+storage when their arrays have the same root; asking either for its storage gives the same object.
 Source: torch docs, "torch.Storage".
 """
 
@@ -26,7 +26,8 @@ _KNOWN: weakref.WeakValueDictionary[int, UntypedStorage] = weakref.WeakValueDict
 
 
 class UntypedStorage:
-    """A run of bytes on one device: `UntypedStorage(n)`, `UntypedStorage([1, 2])` (torch docs: torch.UntypedStorage)."""
+    """A run of bytes on one device: `UntypedStorage(n)`, `UntypedStorage([1, 2])` (torch docs:
+    torch.UntypedStorage)."""
 
     __slots__ = ("__weakref__", "_array", "_shared", "filename")
     _array: Any
@@ -43,7 +44,7 @@ class UntypedStorage:
             if device is not None:
                 self._array = move_bytes(self._array, as_device(device))
         else:
-            size = operator.index(content)
+            size = operator.index(content)  # type: ignore[arg-type]
             if size < 0:
                 raise RuntimeError(f"UntypedStorage: size must not be negative, got {size}")
             self._array = empty_bytes(size, device)
@@ -55,9 +56,11 @@ class UntypedStorage:
         return self
 
     @classmethod
-    def from_file(cls, filename: str | os.PathLike[str], shared: bool = False, nbytes: int = 0) -> UntypedStorage:
-        """Map `nbytes` of a file (0: all of it) into memory. `shared=True` writes changes back and grows the file to
-        `nbytes`; otherwise changes stay private. RuntimeError if the file is too small."""
+    def from_file(
+        cls, filename: str | os.PathLike[str], shared: bool = False, nbytes: int = 0
+    ) -> UntypedStorage:
+        """Map `nbytes` of a file (0: all of it) into memory. `shared=True` writes changes back and grows the
+        file to `nbytes`; otherwise changes stay private. RuntimeError if the file is too small."""
         path = os.fspath(filename)
         with open(path, ("r+b" if os.path.exists(path) else "w+b") if shared else "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -132,7 +135,11 @@ class UntypedStorage:
         return self
 
     def type(self) -> str:
-        return "torch.storage.UntypedStorage" if self.device.type == "cpu" else f"torch.{self.device.type}.UntypedStorage"
+        return (
+            "torch.storage.UntypedStorage"
+            if self.device.type == "cpu"
+            else f"torch.{self.device.type}.UntypedStorage"
+        )
 
     # ---- values
 
@@ -146,7 +153,9 @@ class UntypedStorage:
         """A byte as an int, or a slice as a storage on the same memory."""
         if isinstance(index, slice):
             if index.step not in (None, 1):
-                raise RuntimeError(f"Trying to slice with a step of {index.step}, but only a step of 1 is supported")
+                raise RuntimeError(
+                    f"Trying to slice with a step of {index.step}, but only a step of 1 is supported"
+                )
             return UntypedStorage._on(self._array[index])
         return int(self._array[_checked_index(index, len(self))])
 
@@ -183,14 +192,15 @@ class UntypedStorage:
         return self.to("cuda" if device is None else device)
 
     def resize_(self, nbytes: int) -> UntypedStorage:
-        """Change the length, keeping the leading bytes. Tensors keep the memory they were made on, so a storage that
-        tensors use can't grow or shrink: RuntimeError."""
+        """Change the length, keeping the leading bytes. Tensors keep the memory they were made on, so a
+        storage that tensors use can't grow or shrink: RuntimeError."""
         size = operator.index(nbytes)
         if size == len(self):
             return self
         if _KNOWN.get(self._cdata) is self:
             raise RuntimeError(
-                f"resize_: a tensor uses this storage of {len(self)} bytes; make a new tensor of the wanted size instead"
+                f"resize_: a tensor uses this storage of {len(self)} bytes; make a new tensor of the wanted "
+                "size instead"
             )
         grown = empty_bytes(size, self.device)
         if self.device.type != "meta":
@@ -252,11 +262,15 @@ class TypedStorage:
             self._untyped_storage = UntypedStorage._on(values).to(device)
 
     @classmethod
-    def from_file(cls, filename: str, shared: bool = False, size: int = 0, *, dtype: dtype | None = None) -> TypedStorage:
+    def from_file(
+        cls, filename: str, shared: bool = False, size: int = 0, *, dtype: dtype | None = None
+    ) -> TypedStorage:
         """Map `size` elements of a file (torch docs: torch.TypedStorage.from_file)."""
         kind = getattr(cls, "dtype", None) if dtype is None else dtype
         kind = kind if isinstance(kind, dtypes.dtype) else dtypes.get_default_dtype()
-        return TypedStorage(wrap_storage=UntypedStorage.from_file(filename, shared, size * kind.itemsize), dtype=kind)
+        return TypedStorage(
+            wrap_storage=UntypedStorage.from_file(filename, shared, size * kind.itemsize), dtype=kind
+        )
 
     @property
     def _values(self) -> Any:
@@ -325,7 +339,9 @@ class TypedStorage:
     def _as(self, kind: dtype) -> TypedStorage:
         if kind is self.dtype:
             return self
-        return TypedStorage(wrap_storage=UntypedStorage._on(self._values.astype(kind.np).view(np.uint8)), dtype=kind)
+        return TypedStorage(
+            wrap_storage=UntypedStorage._on(self._values.astype(kind.np).view(np.uint8)), dtype=kind
+        )
 
     def tolist(self) -> list[Any]:
         values = namespace(self._values).to_host(self._values)
@@ -369,9 +385,8 @@ class TypedStorage:
 
     def __repr__(self) -> str:
         body = "\n".join(f" {v}" for v in self.tolist()) + "\n" if self.device.type != "meta" else "...\n"
-        return (
-            f"{body}[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of size {len(self)}]"
-        )
+        about = f"dtype={self.dtype}, device={self.device}"
+        return f"{body}[torch.storage.TypedStorage({about}) of size {len(self)}]"
 
     def __copy__(self) -> TypedStorage:
         return self.clone()
@@ -381,11 +396,12 @@ class TypedStorage:
 
 
 def _add_casts() -> None:
-    casts = dict(
-        double="float64", float="float32", half="float16", long="int64", int="int32", short="int16", char="int8",
-        byte="uint8", bool="bool", bfloat16="bfloat16", complex_double="complex128", complex_float="complex64",
+    casts = (
+        ("double", "float64"), ("float", "float32"), ("half", "float16"), ("bfloat16", "bfloat16"),
+        ("long", "int64"), ("int", "int32"), ("short", "int16"), ("char", "int8"), ("byte", "uint8"),
+        ("bool", "bool"), ("complex_double", "complex128"), ("complex_float", "complex64"),
     )  # fmt: skip
-    for method, target in casts.items():
+    for method, target in casts:
         kind = dtypes.BY_NAME[target]
         setattr(TypedStorage, method, lambda self, kind=kind: self._as(kind))
 
@@ -399,7 +415,11 @@ class _LegacyMeta(type):
     def __instancecheck__(cls, instance: object) -> bool:
         if cls is LegacyStorage:
             return isinstance(instance, TypedStorage)
-        return isinstance(instance, TypedStorage) and instance.dtype is cls.dtype and instance.device.type == "cpu"
+        return (
+            isinstance(instance, TypedStorage)
+            and instance.dtype is cls.dtype
+            and instance.device.type == "cpu"
+        )
 
 
 class LegacyStorage(metaclass=_LegacyMeta):
@@ -420,8 +440,9 @@ class LegacyStorage(metaclass=_LegacyMeta):
 STORAGE_NAMES: dict[dtype, str] = {
     dtypes.BY_NAME[name]: f"{prefix}Storage"
     for name, prefix in (
-        ("float64", "Double"), ("float32", "Float"), ("float16", "Half"), ("bfloat16", "BFloat16"), ("int64", "Long"),
-        ("int32", "Int"), ("int16", "Short"), ("int8", "Char"), ("uint8", "Byte"), ("bool", "Bool"),
+        ("float64", "Double"), ("float32", "Float"), ("float16", "Half"), ("bfloat16", "BFloat16"),
+        ("int64", "Long"), ("int32", "Int"), ("int16", "Short"), ("int8", "Char"), ("uint8", "Byte"),
+        ("bool", "Bool"),
         ("complex128", "ComplexDouble"), ("complex64", "ComplexFloat"),
     )
 }  # fmt: skip
@@ -459,7 +480,9 @@ def move_bytes(array: Any, where: device) -> Any:
 def storage_of(array: Any) -> UntypedStorage:
     """The storage an array is a view of: the same object for every view while one is alive."""
     if array.__class__ is meta.MetaArray:
-        reach = sum((n - 1) * s for n, s in zip(array.shape, array.strides)) + array.itemsize if array.size else 0
+        reach = (
+            sum((n - 1) * s for n, s in zip(array.shape, array.strides)) + array.itemsize if array.size else 0
+        )
         return UntypedStorage._on(meta.MetaArray((array.offset + reach,), np.uint8))
     root = namespace(array).root(array)
     found = _KNOWN.get(id(root))
@@ -478,16 +501,20 @@ def view_bytes(
     size, stride = tuple(map(operator.index, size)), tuple(map(operator.index, stride))
     offset = operator.index(offset)
     if len(size) != len(stride):
-        raise RuntimeError(f"mismatch in length of strides and shape: size {list(size)}, stride {list(stride)}")
+        raise RuntimeError(
+            f"mismatch in length of strides and shape: size {list(size)}, stride {list(stride)}"
+        )
     if offset < 0 or min(size, default=0) < 0 or min(stride, default=0) < 0:
         raise RuntimeError(
-            f"setStorage: sizes {list(size)}, strides {list(stride)} and storage offset {offset} must not be negative"
+            f"setStorage: sizes {list(size)}, strides {list(stride)} and storage offset {offset} must not "
+            "be negative"
         )
     width = kind.itemsize
     reach = (offset + sum((n - 1) * s for n, s in zip(size, stride)) + 1) * width if math.prod(size) else 0
     if reach > len(storage):
         raise RuntimeError(
-            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize {width} "
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize "
+            f"{width} "
             f"requiring a storage size of {reach} are out of bounds for storage of size {len(storage)}"
         )
     steps = tuple(s * width for s in stride)
@@ -518,7 +545,8 @@ def _flat_bytes(root: Any) -> Any:
     dense = root.transpose(sorted(range(root.ndim), key=lambda axis: -root.strides[axis]))
     if not dense.flags.c_contiguous:
         raise RuntimeError(
-            f"untyped_storage(): the array of shape {root.shape} and strides {root.strides} this tensor was made from "
+            f"untyped_storage(): the array of shape {root.shape} and strides {root.strides} this tensor was "
+            "made from "
             "has gaps between its elements; clone() the tensor first"
         )
     return dense.reshape(-1).view(np.uint8)

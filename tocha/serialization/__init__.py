@@ -19,15 +19,21 @@ from tocha.serialization._config import (
 from tocha.serialization._load import get_unsafe_globals_in_checkpoint, load
 from tocha.serialization._locations import default_restore_location, location_tag, register_package
 from tocha.serialization._names import StorageType
-from tocha.serialization._safe_globals import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
-from tocha.serialization._save import DEFAULT_PROTOCOL, MAGIC_NUMBER, PROTOCOL_VERSION, save
+from tocha.serialization._safe_globals import (
+    add_safe_globals,
+    clear_safe_globals,
+    get_safe_globals,
+    safe_globals,
+)
 from tocha.serialization._safetensors import SafeTensors, load_safetensors, save_safetensors
+from tocha.serialization._save import DEFAULT_PROTOCOL, MAGIC_NUMBER, PROTOCOL_VERSION, save
 from tocha.serialization.rebuild import _get_layout, deepcopy_tensor, reduce_tensor, set_tensor_state
 
 __all__ = [
     "save", "load", "save_safetensors", "load_safetensors", "SafeTensors", "LoadEndianness", "StorageType",
-    "add_safe_globals", "clear_safe_globals", "get_safe_globals", "safe_globals", "get_unsafe_globals_in_checkpoint",
-    "get_crc32_options", "set_crc32_options", "get_default_load_endianness", "set_default_load_endianness",
+    "add_safe_globals", "clear_safe_globals", "get_safe_globals", "safe_globals",
+    "get_unsafe_globals_in_checkpoint", "get_crc32_options", "set_crc32_options",
+    "get_default_load_endianness", "set_default_load_endianness",
     "get_default_mmap_options", "set_default_mmap_options",
     "register_package", "location_tag", "default_restore_location",
     "DEFAULT_PROTOCOL", "MAGIC_NUMBER", "PROTOCOL_VERSION",

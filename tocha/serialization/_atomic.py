@@ -13,10 +13,11 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` when the block ends well; on any exception the old file stays as it was.
+    """Open a file that replaces `path` when the block ends well; on any exception the old file stays as it
+    was.
 
-    Symbolic links are followed and an existing file keeps its permissions. Devices and pipes, and files in a folder
-    that can't be written, are written in place.
+    Symbolic links are followed and an existing file keeps its permissions. Devices and pipes, and files in a
+    folder that can't be written, are written in place.
     """
     target = os.path.realpath(os.fspath(path))
     try:
@@ -25,7 +26,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         old = None
     if old is not None and stat.S_ISDIR(old.st_mode):
         raise IsADirectoryError(f"can't save to {target}: it is a folder")
-    opened = None if old is not None and not stat.S_ISREG(old.st_mode) else _temporary(target, old is not None)
+    opened = (
+        None if old is not None and not stat.S_ISREG(old.st_mode) else _temporary(target, old is not None)
+    )
     if opened is None:
         with open(target, "wb") as file:
             yield file

@@ -59,8 +59,9 @@ class set_default_mmap_options(contextlib.AbstractContextManager[None]):
         if sys.platform == "win32":
             raise RuntimeError("Changing the default mmap options is currently not supported for Windows")
         if flags not in (mmap.MAP_PRIVATE, mmap.MAP_SHARED):
-            raise ValueError(f"Invalid argument in function set_default_mmap_options, expected mmap.MAP_PRIVATE or "
-                             f"mmap.MAP_SHARED, but got {flags}")  # fmt: skip
+            raise ValueError(
+                f"set_default_mmap_options: expected mmap.MAP_PRIVATE or mmap.MAP_SHARED, got {flags}"
+            )
         self._before = settings.mmap_flags
         settings.mmap_flags = flags
 

@@ -34,8 +34,8 @@ def load(
     """Load what `save` (torch's or tocha's) wrote, from a path or a binary file (torch docs: torch.load).
 
     By default only tensors and plain data are made, and a file that would call anything else is refused with
-    `pickle.UnpicklingError`; `weights_only=False` runs what the file says. `mmap=True` reads storages when they are
-    first touched. Damaged files raise RuntimeError or UnpicklingError.
+    `pickle.UnpicklingError`; `weights_only=False` runs what the file says. `mmap=True` reads storages when
+    they are first touched. Damaged files raise RuntimeError or UnpicklingError.
     """
     if weights_only is None:
         weights_only = pickle_module is None and not _forced("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
@@ -59,7 +59,9 @@ def _forced(variable: str) -> bool:
 class Request:
     """How to load: where to, and whether the file is trusted."""
 
-    def __init__(self, map_location: Any, pickle_module: Any, weights_only: bool, options: dict[str, Any]) -> None:
+    def __init__(
+        self, map_location: Any, pickle_module: Any, weights_only: bool, options: dict[str, Any]
+    ) -> None:
         self.restore: Restore = restore_function(map_location)
         self.to_meta = goes_to_meta(map_location)
         self.pickle_module = pickle_module
@@ -77,14 +79,17 @@ def _seekable(f: Any) -> BinaryIO:
     for method in ("seek", "tell", "read"):
         if not hasattr(f, method):
             raise AttributeError(
-                f"'{type(f).__name__}' object has no attribute '{method}'. You can only torch.load from a file that is "
-                "seekable. Please pre-load the data into a buffer like io.BytesIO and try to load from it instead."
+                f"'{type(f).__name__}' object has no attribute '{method}'. You can only torch.load from a "
+                "file that is "
+                "seekable. Please pre-load the data into a buffer like io.BytesIO and try to load from it "
+                "instead."
             )
     try:
         f.seek(f.tell())
     except (io.UnsupportedOperation, AttributeError) as error:
         raise type(error)(
-            f"{error}. You can only torch.load from a file that is seekable. Please pre-load the data into a buffer like "
+            f"{error}. You can only torch.load from a file that is seekable. Please pre-load the data into "
+            "a buffer like "
             "io.BytesIO and try to load from it instead."
         ) from None
     return f  # type: ignore[no-any-return]
@@ -112,12 +117,15 @@ def _load_file(file: BinaryIO, request: Request, mapped_path: Any) -> Any:
 def _load_zip(archive: ZipReader, request: Request, mapped_path: Any) -> Any:
     if "constants.pkl" in archive:
         raise RuntimeError(
-            "this is a TorchScript archive (torch.jit.save), whose code tocha does not run: load it in torch with "
+            "this is a TorchScript archive (torch.jit.save), whose code tocha does not run: load it in "
+            "torch with "
             "torch.jit.load and save its state_dict() with torch.save"
         )
     if "data.pkl" not in archive:
         if any(name.startswith("models/") or name == "archive_format" for name in archive.names()):
-            raise RuntimeError("this is an exported program (torch.export.save), not a file written by torch.save")
+            raise RuntimeError(
+                "this is an exported program (torch.export.save), not a file written by torch.save"
+            )
         raise broken("record 'data.pkl' is missing")
     storages = _ZipStorages(archive, request, mapped_path)
     return request.unpickle(Source(archive.read("data.pkl")), storages)
@@ -141,7 +149,9 @@ class _ZipStorages:
             if order not in ("little", "big"):
                 raise broken(f"the byte order is {order!r}, neither little nor big")
             return order
-        return {LoadEndianness.LITTLE: "little", LoadEndianness.BIG: "big"}.get(settings.endianness, sys.byteorder)  # type: ignore[arg-type]
+        if settings.endianness in (LoadEndianness.LITTLE, LoadEndianness.BIG):
+            return settings.endianness.name.lower()
+        return sys.byteorder
 
     def __call__(self, pid: Any) -> TypedStorage:
         kind, key, location, count = check_storage_id(pid, 5)
@@ -150,21 +160,27 @@ class _ZipStorages:
         if storage is None:
             storage = self._known[key] = self._request.restore(self._read(key, element, count), location)
         elif len(storage) < count * element.itemsize:
-            raise RuntimeError(f"storage {key!r} has {len(storage)} bytes, {count} elements of {element} are named")
+            raise RuntimeError(
+                f"storage {key!r} has {len(storage)} bytes, {count} elements of {element} are named"
+            )
         return TypedStorage(wrap_storage=storage, dtype=element)
 
     def _read(self, key: str, element: dtype, count: int) -> UntypedStorage:
         name, needed = f"data/{key}", count * element.itemsize
         held = self._archive.size_of(name)
         if held < needed:
-            raise RuntimeError(f"storage {key!r} has {held} bytes, {count} elements of {element} take {needed}")
+            raise RuntimeError(
+                f"storage {key!r} has {held} bytes, {count} elements of {element} take {needed}"
+            )
         if self._request.to_meta:
             return UntypedStorage(held, device="meta")
         if self._map is None:
             storage = UntypedStorage._on(self._archive.read(name))
         else:
             storage = UntypedStorage._on(
-                np.frombuffer(self._map, np.uint8, held, self._archive.offset_of(name)) if held else np.empty(0, np.uint8)
+                np.frombuffer(self._map, np.uint8, held, self._archive.offset_of(name))
+                if held
+                else np.empty(0, np.uint8)
             )
         if self._swap and element.itemsize > 1:
             storage.byteswap(element)
@@ -180,7 +196,9 @@ def _map_file(path: Any) -> Any:
 def check_storage_id(pid: Any, length: int) -> tuple[StorageType, str, str, int]:
     """The parts of a storage's persistent id; UnpicklingError if it isn't one."""
     if not isinstance(pid, tuple) or len(pid) < length or _text(pid[0]) != "storage":
-        raise pickle.UnpicklingError(f"unknown persistent id of type {type(pid).__name__}: only storages are stored outside")
+        raise pickle.UnpicklingError(
+            f"unknown persistent id of type {type(pid).__name__}: only storages are stored outside"
+        )
     _, kind, key, location, count = pid[:5]
     if not isinstance(kind, StorageType) or isinstance(count, bool) or not isinstance(count, int):
         raise pickle.UnpicklingError("a storage's persistent id is damaged")

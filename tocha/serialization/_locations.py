@@ -35,7 +35,8 @@ def _require_cuda(where: device) -> None:
         for_device(where)
     except RuntimeError as error:
         raise RuntimeError(
-            "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False or the device does "
+            "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False or "
+            "the device does "
             "not exist. To load it elsewhere use torch.load with map_location=torch.device('cpu'). "
             f"({error})"
         ) from None
@@ -45,7 +46,8 @@ _registry: list[tuple[int, Tagger, Deserializer]] = [(10, _own_tag, _own_restore
 
 
 def register_package(priority: int, tagger: Tagger, deserializer: Deserializer) -> None:
-    """Add a pair that tags storages when saving and restores them when loading; lower priorities are asked first."""
+    """Add a pair that tags storages when saving and restores them when loading; lower priorities are asked
+    first."""
     _registry.append((priority, tagger, deserializer))
     _registry.sort(key=lambda entry: entry[0])
 
@@ -65,11 +67,14 @@ def default_restore_location(storage: UntypedStorage, location: str) -> UntypedS
         found = deserializer(storage, location)
         if found is not None:
             return found
-    raise RuntimeError(f"don't know how to restore data location of torch.storage.UntypedStorage (tagged with {location})")
+    raise RuntimeError(
+        f"don't know how to restore data location of torch.storage.UntypedStorage (tagged with {location})"
+    )
 
 
 def restore_function(map_location: Any) -> Restore:
-    """What `map_location` (None, a device or its name, a dict of tags, a function) does to a storage and its tag."""
+    """What `map_location` (None, a device or its name, a dict of tags, a function) does to a storage and its
+    tag."""
     if map_location is None:
         return default_restore_location
     if isinstance(map_location, dict):
@@ -79,7 +84,9 @@ def restore_function(map_location: Any) -> Restore:
         target = map_location.decode() if isinstance(map_location, bytes) else str(map_location)
         return lambda storage, tag: default_restore_location(storage, target)
     if not callable(map_location):
-        raise TypeError(f"map_location must be a device, str, dict or function, got {type(map_location).__name__}")
+        raise TypeError(
+            f"map_location must be a device, str, dict or function, got {type(map_location).__name__}"
+        )
 
     def restore(storage: UntypedStorage, tag: str) -> UntypedStorage:
         found = map_location(storage, tag)

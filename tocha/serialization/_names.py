@@ -30,7 +30,9 @@ class StorageType:
 
 _DTYPE_OF = {name: kind for kind, name in STORAGE_NAMES.items()}
 STORAGE_TYPES: dict[tuple[str, str], StorageType] = {
-    (module, name): StorageType(name, kind) for name, kind in _DTYPE_OF.items() for module in ("torch", "torch.cuda")
+    (module, name): StorageType(name, kind)
+    for name, kind in _DTYPE_OF.items()
+    for module in ("torch", "torch.cuda")
 } | {
     ("torch.storage", "UntypedStorage"): StorageType("UntypedStorage", None),
     ("torch", "UntypedStorage"): StorageType("UntypedStorage", None),
@@ -39,8 +41,9 @@ STORAGE_TYPES: dict[tuple[str, str], StorageType] = {
 _REBUILD: dict[tuple[str, str], Callable[..., Any]] = {
     ("torch._utils", f.__name__): f
     for f in (
-        rebuild._rebuild_tensor, rebuild._rebuild_tensor_v2, rebuild._rebuild_tensor_v3, rebuild._rebuild_parameter,
-        rebuild._rebuild_parameter_with_state, rebuild._rebuild_meta_tensor_no_storage,
+        rebuild._rebuild_tensor, rebuild._rebuild_tensor_v2, rebuild._rebuild_tensor_v3,
+        rebuild._rebuild_parameter, rebuild._rebuild_parameter_with_state,
+        rebuild._rebuild_meta_tensor_no_storage,
     )
 }  # fmt: skip
 _REBUILD |= {("torch._utils", name): f for name, f in rebuild.REFUSED.items()}
@@ -53,8 +56,8 @@ _CLASSES: dict[tuple[str, str], Any] = {("torch", kind.__name__): kind for kind 
 _CLASSES |= {("torch", name): kind for name, kind in LEGACY_CLASSES.items()}
 _FUNCTION_NAMES = {f: key for key, f in _REBUILD.items()}
 # Where torch's module differs from the place the same object has here.
-_MOVED = {("torch._C", "Generator"): ("tocha", "Generator")}
-_MOVED_BACK = {"Generator": ("torch._C", "Generator")}
+_MOVED = {("torch._C", "Generator"): ("tocha.random", "Generator")}
+_MOVED_BACK = {("torch", "Generator"): ("torch._C", "Generator")}
 # Each dtype by its own name and by torch's aliases (torch.float, torch.long).
 DTYPES: dict[tuple[str, str], dtype] = {("torch", name): kind for name, kind in dtypes.BY_NAME.items()}
 
@@ -111,7 +114,8 @@ def torch_name(obj: Any, name: str | None = None) -> tuple[str, str] | None:
     if not isinstance(module, str) or not (is_torch(module) or is_tocha(module)):
         return None
     name = name or getattr(obj, "__qualname__", None) or obj.__name__
-    key = _MOVED_BACK.get(name) or ("torch" + module[5:], name)
+    key = ("torch" + module[5:], name)
+    key = _MOVED_BACK.get(key, key)
     try:
         same = resolve(*key, storages_as_types=False) is obj
     except AttributeError:

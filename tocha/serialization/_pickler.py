@@ -17,10 +17,14 @@ from tocha.storage import TypedStorage, UntypedStorage
 Storage = TypedStorage | UntypedStorage
 
 
-class Pickler(pickle._Pickler):  # type: ignore[name-defined,misc]
-    """Python's own pickler: the C one can't rename globals. `describe` turns a storage into its persistent id."""
+_PythonPickler: Any = pickle._Pickler
 
-    dispatch: ClassVar[dict[type, Any]] = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
+
+class Pickler(_PythonPickler):  # type: ignore[misc]
+    """Python's own pickler: the C one can't rename globals. `describe` turns a storage into its persistent
+    id."""
+
+    dispatch: ClassVar[dict[type, Any]] = dict(_PythonPickler.dispatch)
 
     def __init__(self, file: Any, protocol: int, describe: Callable[[Storage], Any]) -> None:
         super().__init__(file, protocol)
@@ -41,7 +45,7 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined,misc]
             raise TypeError(f"cannot pickle {obj}: save its name and look it up after loading")
         if kind is layout:
             return rebuild._get_layout, (f"torch.{obj.name}",)
-        if kind.__module__ == "torch" and kind.__name__ == "device":
+        if kind.__module__ == "torch" and kind.__name__ in ("device", "Generator"):
             return obj.__reduce__()
         return NotImplemented
 

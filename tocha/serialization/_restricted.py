@@ -1,7 +1,7 @@
 """A pickle interpreter that can only build data.
 
-It runs the opcodes of protocols 2 to 5 itself. A name outside the table of `_safe_globals` ends the load before
-anything is called, sizes are checked against the bytes that are left, and nothing recurses.
+It runs the opcodes of protocols 2 to 5 itself. A name outside the table of `_safe_globals` ends the load
+before anything is called, sizes are checked against the bytes that are left, and nothing recurses.
 Source: Python's `pickletools` for the meaning of opcodes.
 """
 
@@ -18,8 +18,7 @@ from tocha.serialization._safe_globals import Global, check_key, listed_types, l
 _MARK = object()
 _DICTS = (dict, OrderedDict, Counter)
 _SCALARS = (str, int, float, bool, bytes, type(None))
-_CODE = {name: getattr(pickle, name)[0] for name in dir(pickle) if name.isupper() and isinstance(getattr(pickle, name), bytes)
-         and len(getattr(pickle, name)) == 1}  # fmt: skip
+_CODE = {name: code[0] for name, code in vars(pickle).items() if isinstance(code, bytes) and len(code) == 1}
 
 
 class Refused(pickle.UnpicklingError):
@@ -150,7 +149,9 @@ class Interpreter:
 
     def _set_items(self, items: list[Any]) -> None:
         target = self._top()
-        if type(target) not in _DICTS and not (isinstance(target, dict) and isinstance(target, listed_types())):
+        if type(target) not in _DICTS and not (
+            isinstance(target, dict) and isinstance(target, listed_types())
+        ):
             raise Refused(f"can't set items of a {type(target).__name__}")
         if len(items) % 2:
             raise pickle.UnpicklingError("a dictionary key has no value")
@@ -175,7 +176,9 @@ class Interpreter:
     def _reduce(self) -> None:
         arguments, function = self._pop(), self._pop()
         if not isinstance(function, Global) or type(arguments) is not tuple:
-            raise Refused(f"the file calls a {type(function).__name__}, which is not a function from the allowed list")
+            raise Refused(
+                f"the file calls a {type(function).__name__}, which is not a function from the allowed list"
+            )
         self._push(function.call(*arguments))
 
     def _new_object(self) -> None:
@@ -191,7 +194,9 @@ class Interpreter:
         elif type(target) is OrderedDict and type(state) is dict and all(type(k) is str for k in state):
             target.__dict__.update(state)
         else:
-            raise Refused(f"the file sets the state of a {type(target).__name__}, which is not in the allowed list")
+            raise Refused(
+                f"the file sets the state of a {type(target).__name__}, which is not in the allowed list"
+            )
 
     def _persistent_id(self) -> None:
         pid = self._pop()
@@ -219,7 +224,8 @@ def _set_state(target: Any, state: Any) -> None:
 
 def _refusal(module: str, name: str) -> str:
     return (
-        f"Unsupported global: GLOBAL {module}.{name} was not an allowed global by default. Nothing from the file was "
+        f"Unsupported global: GLOBAL {module}.{name} was not an allowed global by default. Nothing from the "
+        "file was "
         f"run. If you trust {name}, allow it with `torch.serialization.add_safe_globals([{name}])`"
     )
 
@@ -338,6 +344,7 @@ def scan_globals(data: Any) -> list[str]:
 
     found: dict[str, None] = {}
     strings: list[str] = []
+    argument: Any
     for opcode, argument, _ in pickletools.genops(bytes(data)):
         if "UNICODE" in opcode.name:
             strings.append(argument)

@@ -1,12 +1,13 @@
 """The safetensors file format: a JSON header, then the tensors' bytes.
 
-Files go both ways between this and the safetensors package, which isn't needed here. Loading maps the file: data is
-read when it is first touched, and changes stay private. Every number of the header is checked against the file.
-Source: safetensors' format description (github.com/huggingface/safetensors).
+Files go both ways between this and the safetensors package, which isn't needed here. Loading maps the file:
+data is read when it is first touched, and changes stay private. Every number of the header is checked
+against the file. Source: safetensors' format description (github.com/huggingface/safetensors).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import mmap
@@ -30,8 +31,9 @@ _MAX_HEADER = 100_000_000
 _KINDS: dict[str, dtype] = {
     code: dtypes.BY_NAME[name]
     for code, name in (
-        ("BOOL", "bool"), ("U8", "uint8"), ("I8", "int8"), ("F8_E5M2", "float8_e5m2"), ("F8_E4M3", "float8_e4m3fn"),
-        ("F8_E8M0", "float8_e8m0fnu"), ("F8_E4M3FNUZ", "float8_e4m3fnuz"), ("F8_E5M2FNUZ", "float8_e5m2fnuz"),
+        ("BOOL", "bool"), ("U8", "uint8"), ("I8", "int8"), ("F8_E5M2", "float8_e5m2"),
+        ("F8_E4M3", "float8_e4m3fn"), ("F8_E8M0", "float8_e8m0fnu"), ("F8_E4M3FNUZ", "float8_e4m3fnuz"),
+        ("F8_E5M2FNUZ", "float8_e5m2fnuz"),
         ("I16", "int16"), ("U16", "uint16"), ("F16", "float16"), ("BF16", "bfloat16"), ("I32", "int32"),
         ("U32", "uint32"), ("F32", "float32"), ("C64", "complex64"), ("F64", "float64"), ("I64", "int64"),
         ("U64", "uint64"),
@@ -44,7 +46,9 @@ _RANK = {code: rank for rank, code in enumerate(_KINDS)}
 # ---- writing
 
 
-def save_safetensors(tensors: Mapping[str, Tensor], file: Any, metadata: Mapping[str, str] | None = None) -> None:
+def save_safetensors(
+    tensors: Mapping[str, Tensor], file: Any, metadata: Mapping[str, str] | None = None
+) -> None:
     """Write named tensors (and string metadata) to a path, which is replaced whole, or to a binary file.
 
     ValueError for tensors that aren't contiguous, RuntimeError for tensors that share memory.
@@ -83,22 +87,30 @@ def _checked(tensors: Mapping[str, Tensor]) -> dict[str, tuple[str, Tensor]]:
         if not isinstance(name, str) or name == "__metadata__":
             raise ValueError(f"save_safetensors: {name!r} can't be the name of a tensor")
         if not isinstance(tensor, Tensor):
-            raise ValueError(f"Key `{name}` is invalid, expected torch.Tensor but received {type(tensor).__name__}")
+            raise ValueError(
+                f"Key `{name}` is invalid, expected torch.Tensor but received {type(tensor).__name__}"
+            )
         code = _CODES.get(tensor.dtype)
         if code is None:
-            raise ValueError(f"save_safetensors: `{name}` has dtype {tensor.dtype}, which the format does not have")
+            raise ValueError(
+                f"save_safetensors: `{name}` has dtype {tensor.dtype}, which the format does not have"
+            )
         if tensor.device.type == "meta":
             raise RuntimeError(f"save_safetensors: `{name}` is on meta and has no data")
         if not tensor._a.flags.c_contiguous:
-            raise ValueError(f"save_safetensors: `{name}` is not contiguous; call .contiguous() on it before saving")
+            raise ValueError(
+                f"save_safetensors: `{name}` is not contiguous; call .contiguous() on it before saving"
+            )
         found[name] = (code, tensor)
     _refuse_sharing(found)
     return dict(sorted(found.items(), key=lambda item: (-_RANK[item[1][0]], item[0])))
 
 
 def _refuse_sharing(found: dict[str, tuple[str, Tensor]]) -> None:
-    spans = sorted((t.data_ptr(), t.data_ptr() + t.nbytes, name) for name, (_, t) in found.items() if t.nbytes)
-    for (_, end, first), (start, _, second) in zip(spans, spans[1:]):
+    spans = sorted(
+        (t.data_ptr(), t.data_ptr() + t.nbytes, name) for name, (_, t) in found.items() if t.nbytes
+    )
+    for (_, end, first), (start, _, second) in itertools.pairwise(spans):
         if start < end:
             raise RuntimeError(
                 f"Some tensors share memory, which would be stored twice and no longer shared after loading: "
@@ -210,18 +222,23 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _metadata(found: Any) -> dict[str, str] | None:
-    if found is not None and not (isinstance(found, dict) and all(isinstance(v, str) for v in found.values())):
+    if found is not None and not (
+        isinstance(found, dict) and all(isinstance(v, str) for v in found.values())
+    ):
         raise _wrong("__metadata__ must map strings to strings")
     return found
 
 
 def _entries(header: dict[str, Any], size: int) -> dict[str, tuple[dtype, tuple[int, ...], int, int]]:
-    """Name to (dtype, shape, start, end), in the order of the data, which must cover the file without gaps."""
+    """Name to (dtype, shape, start, end), in the order of the data, which must cover the file without
+    gaps."""
     found = {}
     for name, info in header.items():
         try:
             code, shape, (start, end) = info["dtype"], info["shape"], info["data_offsets"]
-            numbers_ok = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in (*shape, start, end))
+            numbers_ok = isinstance(shape, list) and all(
+                type(n) is int and n >= 0 for n in (*shape, start, end)
+            )
         except (KeyError, TypeError, ValueError):
             raise _wrong(f"the entry of tensor {name!r} is damaged") from None
         kind = _KINDS.get(code) if isinstance(code, str) else None
@@ -230,7 +247,9 @@ def _entries(header: dict[str, Any], size: int) -> dict[str, tuple[dtype, tuple[
         if not numbers_ok or len(shape) > 64:
             raise _wrong(f"tensor {name!r} has an invalid shape or offset")
         if math.prod(shape) * kind.itemsize != end - start:
-            raise _wrong(f"tensor {name!r} of shape {shape} and dtype {code} does not fill its {end - start} bytes")
+            raise _wrong(
+                f"tensor {name!r} of shape {shape} and dtype {code} does not fill its {end - start} bytes"
+            )
         found[name] = (kind, tuple(shape), start, end)
     ordered = dict(sorted(found.items(), key=lambda item: item[1][2:]))
     at = 0

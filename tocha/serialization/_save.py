@@ -33,13 +33,18 @@ def save(
 ) -> None:
     """Save an object to a path or a binary file (torch docs: torch.save).
 
-    torch opens the file and the reverse. Tensors that share memory still share it after loading. A path is replaced
-    only once everything is on disk. RuntimeError if one memory is viewed as two dtypes, or the folder doesn't exist.
+    torch opens the file and the reverse. Tensors that share memory still share it after loading. A path is
+    replaced only once everything is on disk. RuntimeError if one memory is viewed as two dtypes, or the
+    folder doesn't exist.
     """
     if not (isinstance(f, (str, os.PathLike)) or hasattr(f, "write")):
-        raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'write' attribute")
+        raise AttributeError(
+            "expected 'f' to be string, path, or a file-like object with a 'write' attribute"
+        )
     if pickle_module is not pickle and pickle_module is not None:
-        warnings.warn("save: pickle_module has no effect, objects are always pickled as torch names them", stacklevel=2)
+        warnings.warn(
+            "save: pickle_module has no effect, objects are always pickled as torch names them", stacklevel=2
+        )
     storages = Storages(legacy=not _use_new_zipfile_serialization)
     data = dump(obj, pickle_protocol, storages.describe)
 

@@ -12,7 +12,8 @@ from tocha.serialization._restricted import Interpreter, Refused
 
 Persistent = Callable[[Any], Any]
 _ADVICE = (
-    "Weights only load failed: {why}. Loading with `weights_only=False` can run any code that the file holds; do it only "
+    "Weights only load failed: {why}. Loading with `weights_only=False` can run any code that the file "
+    "holds; do it only "
     "with a file from a source you trust"
 )
 
@@ -24,7 +25,14 @@ class Source:
         self.data = memoryview(data)
         self.at = at
 
-    def next(self, persistent: Persistent | None, *, weights_only: bool, pickle_module: Any, options: dict[str, Any]) -> Any:
+    def next(
+        self,
+        persistent: Persistent | None,
+        *,
+        weights_only: bool,
+        pickle_module: Any,
+        options: dict[str, Any],
+    ) -> Any:
         """Load the next pickle and move behind it."""
         if weights_only:
             return self._restricted(persistent, options)
@@ -42,7 +50,7 @@ class Source:
         return out
 
     def _trusting(self, persistent: Persistent | None, pickle_module: Any, options: dict[str, Any]) -> Any:
-        class Unpickler(pickle_module.Unpickler):  # type: ignore[misc,name-defined]
+        class Unpickler(pickle_module.Unpickler):  # type: ignore[misc]
             def find_class(self, module: str, name: str) -> Any:
                 if is_torch(module):
                     return resolve(module, name)

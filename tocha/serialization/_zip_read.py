@@ -1,7 +1,8 @@
-"""Read zip archives without trusting them: every size and offset is checked against the file before it is used.
+"""Read zip archives without trusting them: every size and offset is checked against the file before it is
+used.
 
-Records are stored or deflated. An archive whose entries overlap, repeat a name, or inflate out of proportion is
-refused. Source: PKWARE APPNOTE 6.3.10.
+Records are stored or deflated. An archive whose entries overlap, repeat a name, or inflate out of proportion
+is refused. Source: PKWARE APPNOTE 6.3.10.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _U32 = 0xFFFFFFFF
 _U16 = 0xFFFF
 _MAX_ENTRIES = 1 << 24
 _BLOCK = 1 << 24
-# Deflate reaches 1032:1. Checkpoints don't; a record that claims more than this is a bomb.
+# Deflate reaches 1032:1. Checkpoints don't; an archive that claims more than this is a bomb.
 _MAX_RATIO = 200
 _RATIO_FREE = 1 << 24
 
@@ -36,7 +37,9 @@ class Entry:
 
 def broken(why: str) -> RuntimeError:
     """The error for an archive that can't be right."""
-    return RuntimeError(f"failed reading zip archive: {why}. The file is truncated, corrupted or was not saved completely")
+    return RuntimeError(
+        f"failed reading zip archive: {why}. The file is truncated, corrupted or was not saved completely"
+    )
 
 
 class ZipReader:
@@ -73,7 +76,9 @@ class ZipReader:
         """Where the data of an uncompressed record starts in the file."""
         entry = self._entry(name)
         if entry.method:
-            raise RuntimeError(f"record {name!r} is compressed, so it can't be mapped; load without mmap=True")
+            raise RuntimeError(
+                f"record {name!r} is compressed, so it can't be mapped; load without mmap=True"
+            )
         return self._start + self._data_at[entry.name]
 
     def read(self, name: str, limit: int | None = None) -> Any:
@@ -178,7 +183,8 @@ class ZipReader:
 
     def _directory(self) -> list[Entry]:
         count, size, offset = self._end_record()
-        data, at, found = self._at(offset, size), 0, []
+        data, at, total = self._at(offset, size), 0, 0
+        found: list[Entry] = []
         for _ in range(count):
             if at + 46 > size:
                 raise broken("the directory ends early")
@@ -196,8 +202,12 @@ class ZipReader:
                 raise broken(f"record {name!r} uses compression method {method}; only deflate is supported")
             if method == 0 and stored != full:
                 raise broken(f"record {name!r} is stored in {stored} bytes but claims {full}")
-            if full > _RATIO_FREE and full > stored * _MAX_RATIO:
-                raise broken(f"record {name!r} claims to inflate {stored} bytes to {full}")
+            total += full
+            if total > _RATIO_FREE and total > self.size * _MAX_RATIO:
+                raise broken(
+                    f"its records claim to inflate to more than {_MAX_RATIO} times the file's {self.size} "
+                    "bytes"
+                )
             found.append(Entry(name, header, stored, full, crc, method))
             at += 46 + n + e + c
         return found

@@ -45,14 +45,9 @@ class ZipWriter:
         padding = -fixed % ALIGNMENT
         extra = zip64 + struct.pack("<2sH", b"FB", padding) + b"Z" * padding
         placeholder = _U32 if large else 0
-        self._put(
-            struct.pack(
-                "<IHHHHHIIIHH", 0x04034B50, 0, _FLAGS if size else _FLAGS_EMPTY, 0, 0, 0, 0, placeholder, placeholder,
-                len(encoded), len(extra),
-            )  # fmt: skip
-            + encoded
-            + extra
-        )
+        flags = _FLAGS if size else _FLAGS_EMPTY
+        fields = (0x04034B50, 0, flags, 0, 0, 0, 0, placeholder, placeholder, len(encoded), len(extra))
+        self._put(struct.pack("<IHHHHHIIIHH", *fields) + encoded + extra)
         crc = 0
         for at in range(0, size, _BLOCK):
             block = view[at : at + _BLOCK]
@@ -74,16 +69,32 @@ class ZipWriter:
         for name, offset, size, crc in self._entries:
             wide = [v for v in (size, size, offset) if v >= _U32]
             extra = struct.pack(f"<HH{len(wide)}Q", 1, 8 * len(wide), *wide) if wide else b""
+            flags = _FLAGS if size else _FLAGS_EMPTY
+            fields = (
+                0x02014B50,
+                0,
+                0,
+                flags,
+                0,
+                0,
+                0,
+                crc,
+                min(size, _U32),
+                min(size, _U32),
+                len(name),
+                len(extra),
+            )
             self._put(
-                struct.pack(
-                    "<IHHHHHHIIIHHHHHII", 0x02014B50, 0, 0, _FLAGS if size else _FLAGS_EMPTY, 0, 0, 0, crc,
-                    min(size, _U32), min(size, _U32), len(name), len(extra), 0, 0, 0, 0, min(offset, _U32),
-                )  # fmt: skip
-                + name
-                + extra
+                struct.pack("<IHHHHHHIIIHHHHHII", *fields, 0, 0, 0, 0, min(offset, _U32)) + name + extra
             )
         end, count = self._offset, len(self._entries)
-        self._put(struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 0x031E, 45, 0, 0, count, count, end - start, start))
+        self._put(
+            struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 0x031E, 45, 0, 0, count, count, end - start, start)
+        )
         self._put(struct.pack("<IIQI", 0x07064B50, 0, end, 1))
         short = min(count, _U16)
-        self._put(struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, short, short, min(end - start, _U32), min(start, _U32), 0))
+        self._put(
+            struct.pack(
+                "<IHHHHIIH", 0x06054B50, 0, 0, short, short, min(end - start, _U32), min(start, _U32), 0
+            )
+        )

@@ -13,7 +13,20 @@ from typing import Any
 
 from tocha import dtypes
 from tocha.backends import meta, namespace
-from tocha.device import META, Size, device, layout
+from tocha.device import (
+    META,
+    Size,
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    device,
+    layout,
+    memory_format,
+    preserve_format,
+    sparse_coo,
+    sparse_csr,
+    strided,
+)
 from tocha.dtypes import dtype
 from tocha.storage import STORAGE_NAMES, TypedStorage, UntypedStorage, storage_of, view_bytes
 from tocha.tensor import Tensor, extra_of, wrap, wrap_as
@@ -26,6 +39,18 @@ class _Mode(threading.local):
 
 
 mode = _Mode()
+_LAYOUTS = {
+    f"torch.{known.name}": known
+    for known in (
+        strided,
+        sparse_coo,
+        sparse_csr,
+        contiguous_format,
+        preserve_format,
+        channels_last,
+        channels_last_3d,
+    )
+}
 Geometry = tuple[UntypedStorage, int, tuple[int, ...], tuple[int, ...]]
 
 
@@ -65,7 +90,8 @@ def _is_parameter(tensor: Tensor) -> bool:
 
 
 def reduce_tensor(tensor: Tensor, protocol: int) -> tuple[Any, ...]:
-    """`Tensor.__reduce_ex__`: names torch's rebuild functions inside `save`, tocha's own in a plain pickle."""
+    """`Tensor.__reduce_ex__`: names torch's rebuild functions inside `save`, tocha's own in a plain
+    pickle."""
     kind, state = type(tensor), _state_of(tensor)
     if not mode.saving:
         storage, offset, size, stride = geometry(tensor)
@@ -125,8 +151,8 @@ def _rebuild_tensor_v2(
 
 
 def _rebuild_tensor_v3(
-    storage: Any, storage_offset: int, size: Any, stride: Any, requires_grad: bool, backward_hooks: Any, dtype: dtype,
-    metadata: Any = None,
+    storage: Any, storage_offset: int, size: Any, stride: Any, requires_grad: bool, backward_hooks: Any,
+    dtype: dtype, metadata: Any = None,
 ) -> Tensor:  # fmt: skip
     array = view_bytes(_untyped(storage), dtype, storage_offset, size, stride)
     return _finish(wrap(array), requires_grad, metadata)
@@ -168,7 +194,10 @@ def _rebuild_meta_tensor_no_storage(dtype: dtype, size: Any, stride: Any, requir
 
 def _refuse(what: str) -> Callable[..., Any]:
     def refuse(*args: Any) -> Any:
-        raise RuntimeError(f"the file holds a {what}, which tocha has no type for; convert it to a dense tensor before saving")
+        raise RuntimeError(
+            f"the file holds a {what}, which tocha has no type for; convert it to a dense tensor before "
+            "saving"
+        )
 
     return refuse
 
@@ -184,10 +213,8 @@ REFUSED = {
 
 
 def _get_layout(name: str) -> layout:
-    from tocha import device as names
-
-    found = getattr(names, name.removeprefix("torch."), None)
-    if not isinstance(found, layout):
+    found = _LAYOUTS.get(name)
+    if found is None:
         raise RuntimeError(f"the file names a layout {name!r} that tocha does not have")
     return found
 
@@ -209,10 +236,21 @@ def _finish(tensor: Tensor, requires_grad: bool, metadata: Any) -> Tensor:
         if mark not in ("conj", "neg"):
             raise RuntimeError(f"the file marks a tensor as {mark!r}, which tocha does not know")
         if present:
-            tensor = wrap(tensor._a.conj() if mark == "conj" else -tensor._a)
+            tensor = wrap(_resolve(tensor._a, mark))
     if requires_grad:
         tensor.requires_grad = True
     return tensor
+
+
+def _resolve(array: Any, mark: str) -> Any:
+    """A lazily conjugated or negated view made real, without writing out what stride 0 repeats."""
+    xp = namespace(array)
+    once = array[tuple(slice(None, None if s else 1) for s in array.strides)]
+    if once.nbytes > getattr(xp.root(array), "nbytes", 0):
+        raise RuntimeError(f"a {mark} view of shape {array.shape} overlaps itself, so it can't be loaded")
+    made = once.conj() if mark == "conj" else -once
+    steps = tuple(m if s else 0 for m, s in zip(made.strides, array.strides))
+    return xp.restride(made, array.shape, steps)
 
 
 def _set_state(target: Any, state: Any) -> None:
@@ -290,15 +328,24 @@ def _make_size(values: tuple[int, ...]) -> Size:
     return Size(values)
 
 
+def _restore_generator(where: device, state: Tensor) -> Any:
+    from tocha.random import Generator
+
+    return Generator(where).set_state(state)
+
+
 def register() -> None:
     """Tell `pickle` and `copy` about the types whose classes go by torch's names."""
+    from tocha.random import Generator
+
+    copyreg.pickle(Generator, lambda g: (_restore_generator, (g.device, g.get_state())))
     copyreg.pickle(dtype, lambda d: (_named_dtype, (d.name,)))
     copyreg.pickle(device, lambda d: (_named_device, (str(d),)))
     copyreg.pickle(Size, lambda s: (_make_size, (tuple(s),)))
     copyreg.pickle(UntypedStorage, _reduce_storage)
     copyreg.pickle(TypedStorage, lambda s: (_restore_typed, (s.untyped(), s.dtype.name)))
-    for kind in (layout, *layout.__subclasses__()):
-        copyreg.pickle(kind, lambda name: (_get_layout, (name.name,)))
+    for kind in (layout, memory_format):
+        copyreg.pickle(kind, lambda name: (_get_layout, (f"torch.{name.name}",)))
 
 
 # ---- copying
@@ -310,8 +357,10 @@ def deepcopy_tensor(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
 
     if not tensor.is_leaf:
         raise RuntimeError(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment: "
-            f"this tensor of shape {list(tensor.shape)} was made by {tensor.grad_fn}. Use detach() or clone() first"
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at "
+            "the moment: "
+            f"this tensor of shape {list(tensor.shape)} was made by {tensor.grad_fn}. Use detach() or "
+            "clone() first"
         )
     if id(tensor) in memo:
         known: Tensor = memo[id(tensor)]
