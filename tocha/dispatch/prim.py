@@ -7,7 +7,7 @@ A primitive is data: a kernel on raw arrays and a rule for gradients. The *names
     def _layer_norm_vjp(g, input, weight, mean, rstd, *, axes, needs): ...  # ordinary operators on tensors
 
 Positional parameters after `xp` are tensors (or None), keyword-only ones are static. A vjp asks by name for what it
-needs, and only that is saved: a tensor argument (`input`), an output (`out`, `mean`), `input_shape`, `input_dtype`, a
+needs, and only that is saved: a tensor argument (`input`; `*indices` gives the tuple of them), an output (`out`, `mean`), `input_shape`, `input_dtype`, a
 static parameter, or `needs` (which arguments want a gradient). `vjp` is one function returning a gradient for every
 tensor argument, or a tuple with one function per argument, of which only those wanted are run.
 """
@@ -140,9 +140,9 @@ def _source(prim: Prim, name: str, needs: tuple[bool, ...]) -> tuple[int, Any]:
         if stem in prim.arguments:
             return (SHAPE if suffix == "shape" else DTYPE), prim.arguments.index(stem)
         if stem == prim.variadic:
-            return (ALL_SHAPES if suffix == "shape" else ALL_DTYPES), None
+            return (ALL_SHAPES if suffix == "shape" else ALL_DTYPES), len(prim.arguments)
     if name == prim.variadic:
-        return ALL_ARGUMENTS, None
+        return ALL_ARGUMENTS, len(prim.arguments)
     raise TypeError(
         f"the vjp of {prim.name} asks for {name!r}, which is no argument {prim.arguments}, "
         f"output {prim.outputs} or parameter {prim.parameters}"
@@ -180,6 +180,11 @@ class PrimNode(Node):
             version = getattr(value, "_vc", None)
             if version is not None and version.stamp < order:
                 check_unchanged(version, self, value)
+            elif value.__class__ is tuple and value and isinstance(value[0], Tensor):
+                for v in value:
+                    version = getattr(v, "_vc", None)
+                    if version is not None and version.stamp < order:
+                        check_unchanged(version, self, v)
         if plan.outputs or _PACKED in map(type, values):
             values = self._unpack(values)
         if plan.joint:
@@ -346,10 +351,10 @@ def _save(kind: int, key: Any, args: Sequence[Any], outs: Sequence[Tensor], para
     if kind == NEEDS:
         return key
     if kind == ALL_ARGUMENTS:
-        return tuple(args)
+        return tuple(args[key:])
     if kind == ALL_SHAPES:
-        return tuple(tuple(a.shape) for a in args)
-    return tuple(a.dtype for a in args)
+        return tuple(tuple(a.shape) for a in args[key:])
+    return tuple(a.dtype for a in args[key:])
 
 
 def _slow_record(node: PrimNode, args: Sequence[Any], outs: Sequence[Tensor]) -> None:
