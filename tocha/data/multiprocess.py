@@ -85,6 +85,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         self._owner = os.getpid()
         self._epoch = 0
         self._shutdown = False
+        self._patience = SHUTDOWN_TIMEOUT
         self._workers: list[_Worker] = []
         self._selector = selectors.DefaultSelector()
         try:
@@ -285,6 +286,8 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             )
 
     def _raise_timeout(self) -> None:
+        # A worker that hangs will not end by itself either.
+        self._patience = 0.0
         owing = sorted({task.worker.number for task in self._tasks.values() if task.result is _PENDING})
         names = ", ".join(f"{n} (pid {self._workers[n].process.pid})" for n in owing)
         raise RuntimeError(
@@ -321,7 +324,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         for worker in self._workers:
             self._dismiss(worker)
         self._selector.close()
-        deadline = time.monotonic() + SHUTDOWN_TIMEOUT
+        deadline = time.monotonic() + self._patience
         for worker in self._workers:
             process = worker.process
             process.join(max(0.0, deadline - time.monotonic()))

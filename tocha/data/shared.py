@@ -13,6 +13,7 @@ import mmap
 import os
 import pickle
 import socket
+import sys
 import tempfile
 import threading
 from multiprocessing.reduction import ForkingPickler
@@ -126,7 +127,7 @@ def loads(payload: Any, descriptor: int | None = None) -> Any:
         body, total, inline = pickle.loads(payload)
         memory: Any = inline
         if descriptor is not None:
-            memory = mmap.mmap(descriptor, total, **_MAP_FLAGS)
+            memory = _memory_of(descriptor, total)
     finally:
         if descriptor is not None:
             os.close(descriptor)
@@ -141,6 +142,27 @@ def loads(payload: Any, descriptor: int | None = None) -> Any:
 _MAP_FLAGS: dict[str, Any] = (
     {"flags": mmap.MAP_SHARED | mmap.MAP_POPULATE} if hasattr(mmap, "MAP_POPULATE") else {}
 )
+if sys.version_info >= (3, 13):
+    _MAP_FLAGS["trackfd"] = False
+
+
+def _memory_of(descriptor: int, total: int) -> Any:
+    """The file's memory, mapped, or copied where mappings would use up the descriptors of this process."""
+    if sys.version_info >= (3, 13) or descriptor < _descriptor_limit() // 2:
+        return mmap.mmap(descriptor, total, **_MAP_FLAGS)
+    # Before Python 3.13 each mapping holds a descriptor for as long as its tensors live.
+    memory = bytearray(total)
+    view, done = memoryview(memory), 0
+    while done < total:
+        done += os.preadv(descriptor, [view[done:]], done)
+    return memory
+
+
+def _descriptor_limit() -> int:
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
 
 def _filled_file(buffers: list[tuple[int, Any]], total: int) -> int:
