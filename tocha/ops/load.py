@@ -3,11 +3,17 @@
 # ruff: noqa: F401, I001
 from __future__ import annotations
 
+from tocha.ops import activation
 from tocha.ops import convert
 from tocha.ops import creation
 from tocha.ops import reduce
+from tocha.ops import indexing
+from tocha.ops import matmul
 from tocha.ops import memory
 from tocha.ops import shape
+from tocha.ops import random
+from tocha.ops import sampling
+from tocha.ops import dropout
 from tocha.ops.operators import attach
 from tocha.prims import elementary
 
