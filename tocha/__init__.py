@@ -21,6 +21,13 @@ from tocha.tensor import Tensor  # noqa: F401
 from tocha.dtypes import bool_ as bool  # noqa: F401, A004
 from tocha import dtypes as _dtypes
 from tocha.ops import load as _load  # noqa: F401
+from tocha.random import (  # noqa: F401
+    Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state,
+)  # fmt: skip
+from tocha import serialization, storage  # noqa: F401
+from tocha.serialization import load, save  # noqa: F401
+from tocha.storage import LEGACY_CLASSES as _LEGACY_STORAGES, TypedStorage, UntypedStorage  # noqa: F401
 
+globals().update(_LEGACY_STORAGES)
 globals().update({_d.alias: _d for _d in _dtypes.ALL if _d.alias})
 globals().update(_NAMESPACES["torch"])

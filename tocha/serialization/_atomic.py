@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -55,7 +54,7 @@ def _temporary(target: str, exists: bool) -> tuple[int, str] | None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
     if not os.path.isdir(folder):
         raise RuntimeError(f"Parent directory {folder} does not exist.")
-    name = os.path.join(folder, f".{base[:80]}.{secrets.token_hex(8)}.tmp")
+    name = os.path.join(folder, f".{base[:80]}.{os.urandom(8).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
     try:
         return os.open(name, flags, 0o666), name

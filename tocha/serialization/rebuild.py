@@ -86,7 +86,7 @@ def geometry(tensor: Tensor) -> Geometry:
 def _is_parameter(tensor: Tensor) -> bool:
     from tocha.nn.parameter import Parameter
 
-    return isinstance(tensor, Parameter)
+    return issubclass(type(tensor), Parameter)
 
 
 def reduce_tensor(tensor: Tensor, protocol: int) -> tuple[Any, ...]:
