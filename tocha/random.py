@@ -1,7 +1,7 @@
 """Random number generators and the default ones (torch docs: torch.random, torch.Generator).
 
-A CUDA generator runs the same stream as a CPU one: its numbers are drawn on the host and copied, so that one seed
-gives the same tensor on every device.
+A CUDA generator runs the same stream as a CPU one: its numbers are drawn on the host and copied, so that one
+seed gives the same tensor on every device.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class Generator:
     def __init__(self, device: Any = None) -> None:
         where = CPU if device is None else Device(device)
         if where.type not in ("cpu", "cuda"):
-            raise RuntimeError(f"{where.type.upper()} device type not an accelerator: Generator takes cpu or cuda")
+            raise RuntimeError(
+                f"{where.type.upper()} device type not an accelerator: Generator takes cpu or cuda"
+            )
         if where.type == "cuda":
             from tocha.backends import for_device
 
@@ -78,7 +80,7 @@ class Generator:
         return wrap(self.engine.get_state())
 
     def set_state(self, new_state: Tensor) -> Generator:
-        """Take over a state from `get_state`; TypeError or RuntimeError if it is none, leaving this one unchanged."""
+        """Take over a state from `get_state`; TypeError or RuntimeError, and no change, if it is none."""
         if not isinstance(new_state, Tensor):
             raise TypeError(f"expected a torch.ByteTensor, but got {type(new_state).__name__}")
         if new_state.dtype is not dtypes.uint8 or new_state.device != CPU:
@@ -132,14 +134,17 @@ def default_for(device: Device) -> Generator:
 
 
 def engine_for(generator: Generator | None, device: Device, operator: str) -> MT19937:
-    """The stream for an operator on `device`; RuntimeError if `generator` belongs to another type of device."""
+    """The stream for an operator on `device`; RuntimeError if `generator` is for another type of device."""
     if generator is None:
         return default_for(device).engine
     if not isinstance(generator, Generator):
-        raise TypeError(f"{operator}(): argument 'generator' must be Generator, not {type(generator).__name__}")
+        raise TypeError(
+            f"{operator}(): argument 'generator' must be Generator, not {type(generator).__name__}"
+        )
     if generator.device.type != device.type:
         raise RuntimeError(
-            f"{operator}: Expected a '{device.type}' device type for generator but found '{generator.device.type}'"
+            f"{operator}: Expected a '{device.type}' device type for generator but found "
+            f"'{generator.device.type}'"
         )
     return generator.engine
 

@@ -86,10 +86,10 @@ def test_chunks_join_to_the_whole() -> None:
         assert parts[-1][0].stop == n
 
 
-def test_fresh_seeds_have_53_bits_and_differ() -> None:
+def test_fresh_seeds_have_64_bits_and_differ() -> None:
     seeds = {nondeterministic_seed() for _ in range(8)}
     assert len(seeds) == 8
-    assert max(seeds) < 2**53
+    assert 2**53 < max(seeds) < 2**64
 
 
 def test_seeding_does_not_import_numpy_random() -> None:

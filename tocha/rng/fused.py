@@ -46,7 +46,7 @@ def fma64(a: np.ndarray, b: float, c: float) -> np.ndarray:
 def _fma64(a: np.ndarray, b: float, c: float) -> np.ndarray:
     product = a * b
     a_high, a_low = _split(a)
-    b_high, b_low = _split(np.float64(b))
+    b_high, b_low = _split(np.asarray(b))
     product_low = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
     high, low = _two_sum(np.full_like(a, c), product_low)
     top, carry = _two_sum(product, high)

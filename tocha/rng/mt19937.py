@@ -42,8 +42,8 @@ STATE_SIZE: Final = STATE_DTYPE.itemsize
 
 
 def nondeterministic_seed() -> int:
-    """A fresh 53-bit seed from the operating system, the range torch's `seed()` uses."""
-    return int.from_bytes(os.urandom(8), "little") & 0x1F_FFFF_FFFF_FFFF
+    """A fresh 64-bit seed from the operating system."""
+    return int.from_bytes(os.urandom(8), "little")
 
 
 class MT19937:

@@ -1,0 +1,168 @@
+"""How random values get into tensors: drawn on the host in memory order, bounds checked as torch does."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tocha import dtypes
+from tocha.autograd.mode import state
+from tocha.backends import for_device, namespace
+from tocha.device import device as Device
+from tocha.dispatch.inplace import check_writable, mutated, store
+from tocha.dtypes import dtype as DType
+from tocha.prims.pointwise import _refusal
+from tocha.random import Generator, engine_for
+from tocha.rng.mt19937 import MT19937
+from tocha.tensor import Tensor, wrap
+
+Shape = tuple[int, ...]
+# Draws `count` values of a NumPy type; `contiguous` tells whether the target is.
+Draw = Callable[[MT19937, int, Any, bool], np.ndarray]
+
+_CPP = {
+    "bool": "bool", "uint8": "unsigned char", "int8": "signed char", "int16": "short int", "int32": "int",
+    "int64": "long int", "uint16": "unsigned short", "uint32": "unsigned int", "uint64": "long unsigned int",
+    "float16": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
+}  # fmt: skip
+_DIGITS = {dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24, dtypes.float64: 53}
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+def fresh(
+    shape: Shape, dtype: DType, device: Device, generator: Generator | None, name: str, draw: Draw
+) -> Tensor:
+    """A new contiguous tensor of random values."""
+    xp = for_device(device)
+    count = 1
+    for n in shape:
+        count *= n
+    if xp.name == "meta":
+        return wrap(xp.MetaArray(shape, dtype.np))
+    engine = engine_for(generator, device, name)
+    values = state.run(draw, engine, count, dtype.np, True).reshape(shape)
+    return wrap(values if xp.name == "cpu" else xp.from_host(values, device.index))
+
+
+def fill(target: Tensor, generator: Generator | None, name: str, draw: Draw) -> Tensor:
+    """Overwrite `target` with random values."""
+    check_writable(target, name)
+    overwrite(target, generator, name, draw)
+    mutated(target, None, name)
+    return target
+
+
+def overwrite(target: Tensor, generator: Generator | None, name: str, draw: Draw) -> Tensor:
+    """Put random values into `target` in memory order, as torch does, without booking a change."""
+    array = target._a
+    xp = namespace(array)
+    if xp.name == "meta" or array.size == 0:
+        return target
+    engine = engine_for(generator, target.device, name)
+    contiguous = array.flags.c_contiguous
+    values = state.run(draw, engine, array.size, array.dtype, contiguous)
+    if not contiguous:
+        order = sorted(range(array.ndim), key=lambda i: -array.strides[i])
+        array = array.transpose(order)
+    store(array, xp.from_host(values.reshape(array.shape)))
+    return target
+
+
+def refuse(name: str, dtype: DType) -> None:
+    """NotImplementedError: torch's kernel `name` has no such type."""
+    raise _refusal(name, dtype)
+
+
+def require_float(name: str, dtype: DType) -> None:
+    """NotImplementedError unless `dtype` is one of the four real floating-point types torch samples in."""
+    if dtype not in _DIGITS:
+        refuse(name, dtype)
+
+
+def _limits(dtype: DType) -> tuple[float, float]:
+    if dtype in _DIGITS:
+        info = dtypes.finfo(dtype)
+        return info.min, info.max
+    if dtype is dtypes.bool_:
+        return 0, 1
+    if dtype is dtypes.uint64:
+        return 0, INT64_MAX
+    whole = dtypes.iinfo(dtype)
+    return whole.min, whole.max
+
+
+def check_in_range(value: float, what: str, dtype: DType) -> None:
+    """RuntimeError if `value` is outside what `dtype` holds."""
+    low, high = _limits(dtype)
+    if not low <= value <= high:
+        raise RuntimeError(f"{what} is out of bounds for {_CPP[dtype.name]}")
+
+
+def _warn_precision(value: int, what: str, dtype: DType) -> None:
+    digits = _DIGITS.get(dtype)
+    if digits is not None and abs(value) > 1 << digits:
+        warnings.warn(
+            f"{what} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision limitations "
+            f"{_CPP[dtype.name]} can support discrete uniform distribution only within this range. This "
+            "warning will become an error in version 1.7 release, please fix the code in advance",
+            UserWarning,
+            stacklevel=5,
+        )
+
+
+def integer_span(low: int, high: int | None, dtype: DType) -> tuple[int, int]:
+    """(first value, number of values) for random integers in [low, high); high None: up to the dtype's end.
+
+    For floats the ends move to the nearest integers that survive the cast. RuntimeError for an empty or
+    unrepresentable range.
+    """
+    if dtype.category == dtypes.COMPLEX or dtype in dtypes.FLOAT8:
+        raise RuntimeError("check_random_bounds handles only integral, floating-point and boolean types")
+    if high is None:
+        if low == INT64_MIN:
+            return low, 1 << 64
+        last = 1 << _DIGITS[dtype] if dtype in _DIGITS else int(_limits(dtype)[1])
+        if dtype in _DIGITS:
+            low = _up(low, dtype)
+    else:
+        if low >= high:
+            raise RuntimeError(
+                f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
+            )
+        if dtype in _DIGITS:
+            low, high = _up(low, dtype), _down(high, dtype)
+        last = high - 1
+    if low > last:
+        raise RuntimeError(
+            f"random_ expects 'from' casted to dtype to be less than 'to' casted to dtype, but got "
+            f"from={low} >= to={last + 1}"
+        )
+    for value, what in ((low, "from"), (last, "to - 1")):
+        check_in_range(value, what, dtype)
+        _warn_precision(value, what, dtype)
+    return low, last - low + 1
+
+
+def _cast_exactly(value: int, dtype: DType) -> float:
+    with np.errstate(over="ignore"):
+        wide = np.float64(value) if dtype is dtypes.float64 else np.float32(value)
+        return float(wide.astype(dtype.np))
+
+
+def _up(low: int, dtype: DType) -> int:
+    """The first integer from `low` on that doesn't round below it."""
+    near = _cast_exactly(low + 1, dtype)
+    if near < low:
+        return int(near) + (1 << (abs(low + 1).bit_length() - _DIGITS[dtype]))
+    return low
+
+
+def _down(high: int, dtype: DType) -> int:
+    """The end at or below `high` whose predecessor doesn't round up to it."""
+    near = _cast_exactly(high - 1, dtype)
+    if high <= near < float("inf"):
+        return int(near) - (1 << (abs(high - 1).bit_length() - _DIGITS[dtype]))
+    return high
