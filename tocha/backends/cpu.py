@@ -18,6 +18,7 @@ as_array = np.asarray
 add, sub, mul, div, neg = np.add, np.subtract, np.multiply, np.divide, np.negative
 eq, ne, lt, le, gt, ge = np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal
 pow, floor_div, rem = np.power, np.floor_divide, np.remainder
+add_reduce, max_reduce, min_reduce = np.add.reduce, np.maximum.reduce, np.minimum.reduce  # half the time of np.sum on small arrays
 _SCIPY_SPECIAL = frozenset((
     "erf", "erfc", "erfinv", "erfcx", "gammaln", "digamma", "polygamma", "zeta", "i0", "i0e", "i1", "i1e", "j0", "j1",
     "ndtr", "ndtri", "log_ndtr", "xlogy", "xlog1py", "gammainc", "gammaincc", "expit", "logit", "entr", "k0", "k1",

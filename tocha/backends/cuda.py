@@ -16,7 +16,7 @@ except ImportError as error:
 _SPELLING = {
     "sub": "subtract", "mul": "multiply", "div": "divide", "neg": "negative", "eq": "equal", "ne": "not_equal",
     "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "pow": "power",
-    "floor_div": "floor_divide", "rem": "remainder", "as_array": "asarray",
+    "floor_div": "floor_divide", "rem": "remainder", "as_array": "asarray", "add_reduce": "sum", "max_reduce": "max", "min_reduce": "min",
 }  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def _check_view(view: View, operator: str) -> None:
 
 def _overlaps_itself(target: Tensor) -> bool:
     a = target._a
-    return 0 in a.strides and any(step == 0 and size > 1 for step, size in zip(a.strides, a.shape, strict=True))
+    return 0 in a.strides and a.size > 0 and any(step == 0 and size > 1 for step, size in zip(a.strides, a.shape, strict=True))
 
 
 def assign(target: Tensor, value: Tensor, operator: str) -> Tensor:

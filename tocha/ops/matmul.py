@@ -1,0 +1,418 @@
+"""Matrix products and what is made of them: matmul, addmm and kin, einsum's relatives, linear (torch docs: BLAS operations)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tocha import dtypes
+from tocha.dispatch.registry import op
+from tocha.ops.arguments import check_tensor, wrap_dim
+from tocha.prims import contract as prims
+from tocha.prims.pointwise import broadcast_shapes
+from tocha.tensor import Tensor
+
+_ZERO_BETA = (0, 0.0)
+
+
+def _same_dtype(name: str, a: Tensor, b: Tensor) -> None:
+    """RuntimeError unless both have one type that products are defined for."""
+    check_tensor(a, name)
+    check_tensor(b, name, "mat2", 2)
+    if a._a.dtype is not b._a.dtype:
+        raise RuntimeError(f"{name}: expected m1 and m2 to have the same dtype, but got: {a.dtype.name} != {b.dtype.name}")
+    if a._a.dtype.kind == "b":
+        raise RuntimeError(f"\"{name}\" not implemented for 'Bool'")
+
+
+def _check_mm(name: str, a: Tensor, b: Tensor) -> None:
+    _same_dtype(name, a, b)
+    if a._a.ndim != 2 or b._a.ndim != 2:
+        raise RuntimeError(f"{name}: mat1 and mat2 must be matrices, got {a.ndim}-D and {b.ndim}-D tensors")
+    if a._a.shape[1] != b._a.shape[0]:
+        (n, m), (k, p) = a._a.shape, b._a.shape
+        raise RuntimeError(f"{name}: mat1 and mat2 shapes cannot be multiplied ({n}x{m} and {k}x{p})")
+
+
+def _check_bmm(name: str, a: Tensor, b: Tensor) -> None:
+    _same_dtype(name, a, b)
+    for which, x in (("batch1", a), ("batch2", b)):
+        if x._a.ndim != 3:
+            raise RuntimeError(f"{name}: {which} must be a 3D tensor, got {x.ndim}-D")
+    if a._a.shape[0] != b._a.shape[0] or a._a.shape[2] != b._a.shape[1]:
+        raise RuntimeError(
+            f"{name}: Expected size for first two dimensions of batch2 tensor to be: [{a.shape[0]}, {a.shape[2]}] but got: "
+            f"[{b.shape[0]}, {b.shape[1]}]."
+        )
+
+
+@op("torch method out")
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
+    """Product of two matrices (n, m) @ (m, p) (torch docs: torch.mm)."""
+    _check_mm("mm", input, mat2)
+    return prims.mm(input, mat2, ta=False, tb=False)
+
+
+@op("torch method out")
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """Products of two batches of matrices (b, n, m) @ (b, m, p) (torch docs: torch.bmm)."""
+    _check_bmm("bmm", input, mat2)
+    return prims.mm(input, mat2, ta=False, tb=False)
+
+
+@op("torch method out linalg")
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """Matrix product with broadcast batch dimensions; vectors are allowed on either side (torch docs: torch.matmul)."""
+    _same_dtype("matmul", input, other)
+    a, b = input._a, other._a
+    if a.ndim == 2 == b.ndim:
+        if a.shape[1] != b.shape[0]:
+            _check_mm("matmul", input, other)
+        return prims.mm(input, other, ta=False, tb=False)
+    if a.ndim == 0 or b.ndim == 0:
+        raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {a.ndim}D and {b.ndim}D")
+    if a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
+        raise RuntimeError(
+            f"matmul: shapes cannot be multiplied: {list(a.shape)} and {list(b.shape)} (inner sizes {a.shape[-1]} and "
+            f"{b.shape[-2 if b.ndim > 1 else 0]} differ)"
+        )
+    if b.ndim == 1:
+        if a.ndim == 1:
+            return prims.dot(input, other)
+        if a.ndim == 2:
+            return prims.mv(input, other)
+        return prims.mm(input, other.unsqueeze(-1), ta=False, tb=False).squeeze(-1)
+    if a.ndim == 1:
+        return prims.mm(input.unsqueeze(0), other, ta=False, tb=False).squeeze(-2)
+    broadcast_shapes("matmul", a.shape[:-2], b.shape[:-2])
+    return prims.mm(input, other, ta=False, tb=False)
+
+
+def _scaled_sum(name: str, input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
+    """beta * input + alpha * product, input broadcast to product; beta 0 ignores NaN in input."""
+    check_tensor(input, name)
+    if input._a.dtype is not product._a.dtype:
+        raise RuntimeError(f"{name}: expected input and product to have the same dtype, but got: {input.dtype.name} != {product.dtype.name}")
+    if product._a.dtype.kind in "iu":
+        beta, alpha = int(beta), int(alpha)
+    shape = broadcast_shapes(name, input._a.shape, product._a.shape)
+    if shape != product._a.shape:
+        raise RuntimeError(
+            f"{name}: The expanded size of the tensor {list(product.shape)} must match the existing size: input has shape "
+            f"{list(input.shape)}"
+        )
+    if alpha.__class__ is not int or alpha != 1:
+        product = product * alpha
+    if beta in _ZERO_BETA:
+        return product
+    return (input if beta.__class__ is int and beta == 1 else input * beta) + product
+
+
+def _old_order(args: tuple[Any, ...], beta: Any, alpha: Any) -> tuple[Any, Any, tuple[Any, ...]]:
+    """The deprecated positional order `f(beta, input, alpha, a, b)`, or `f(beta, input, a, b)`."""
+    if len(args) == 5:
+        return args[0], args[2], (args[1], args[3], args[4])
+    if len(args) == 4:
+        return args[0], alpha, args[1:]
+    return beta, alpha, args
+
+
+@op("torch method inplace out")
+def addmm(input: Tensor, mat1: Any, mat2: Any, *rest: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha * (mat1 @ mat2) (torch docs: torch.addmm)."""
+    if rest:
+        beta, alpha, (input, mat1, mat2) = _old_order((input, mat1, mat2, *rest), beta, alpha)
+    _check_mm("addmm", mat1, mat2)
+    return _scaled_sum("addmm", input, prims.mm(mat1, mat2, ta=False, tb=False), beta, alpha)
+
+
+@op("torch method inplace out")
+def baddbmm(input: Tensor, batch1: Any, batch2: Any, *rest: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha * bmm(batch1, batch2) (torch docs: torch.baddbmm)."""
+    if rest:
+        beta, alpha, (input, batch1, batch2) = _old_order((input, batch1, batch2, *rest), beta, alpha)
+    _check_bmm("baddbmm", batch1, batch2)
+    return _scaled_sum("baddbmm", input, prims.mm(batch1, batch2, ta=False, tb=False), beta, alpha)
+
+
+@op("torch method inplace out")
+def addbmm(input: Tensor, batch1: Any, batch2: Any, *rest: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha * the sum of bmm(batch1, batch2) over the batch (torch docs: torch.addbmm)."""
+    if rest:
+        beta, alpha, (input, batch1, batch2) = _old_order((input, batch1, batch2, *rest), beta, alpha)
+    _check_bmm("addbmm", batch1, batch2)
+    b, n, m = batch1._a.shape
+    wide = batch1.permute(1, 0, 2).reshape(n, b * m)
+    return _scaled_sum("addbmm", input, prims.mm(wide, batch2.reshape(b * m, batch2._a.shape[2]), ta=False, tb=False), beta, alpha)
+
+
+def _check_mv(name: str, a: Tensor, x: Tensor) -> None:
+    _same_dtype(name, a, x)
+    if a._a.ndim != 2 or x._a.ndim != 1:
+        raise RuntimeError(f"{name}: vector + matrix @ vector expected, got {a.ndim}-D and {x.ndim}-D tensors")
+    if a._a.shape[1] != x._a.shape[0]:
+        raise RuntimeError(f"{name}: size mismatch, got input ({a.shape[0]}), mat ({a.shape[0]}x{a.shape[1]}), vec ({x.shape[0]})")
+
+
+@op("torch method out")
+def mv(input: Tensor, vec: Tensor) -> Tensor:
+    """Matrix (n, m) times vector (m) (torch docs: torch.mv)."""
+    _check_mv("mv", input, vec)
+    return prims.mv(input, vec)
+
+
+@op("torch method inplace out")
+def addmv(input: Tensor, mat: Any, vec: Any, *rest: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha * (mat @ vec) (torch docs: torch.addmv)."""
+    if rest:
+        beta, alpha, (input, mat, vec) = _old_order((input, mat, vec, *rest), beta, alpha)
+    _check_mv("addmv", mat, vec)
+    return _scaled_sum("addmv", input, prims.mv(mat, vec), beta, alpha)
+
+
+def _check_dot(name: str, x: Tensor, y: Tensor) -> None:
+    check_tensor(x, name)
+    check_tensor(y, name, "tensor", 2)
+    if x._a.ndim != 1 or y._a.ndim != 1:
+        raise RuntimeError(f"{name}: 1D tensors expected, but got {x.ndim}D and {y.ndim}D tensors")
+    if x._a.dtype is not y._a.dtype:
+        raise RuntimeError(f"{name}: expected both vectors to have same dtype, but found {x.dtype.name} and {y.dtype.name}")
+    if x._a.shape != y._a.shape:
+        raise RuntimeError(f"{name}: inconsistent tensor size, expected tensor [{x.shape[0]}] and src [{y.shape[0]}] to have the same number of elements")
+    if x._a.dtype.kind == "b":
+        raise RuntimeError(f"\"{name}\" not implemented for 'Bool'")
+
+
+@op("torch method out")
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
+    """Sum of products of two vectors (torch docs: torch.dot)."""
+    _check_dot("dot", input, tensor)
+    return prims.dot(input, tensor)
+
+
+@op("torch method out")
+def vdot(input: Tensor, other: Tensor) -> Tensor:
+    """`dot` with the first vector conjugated (torch docs: torch.vdot)."""
+    _check_dot("vdot", input, other)
+    return prims.dot(prims.conj(input), other)
+
+
+@op("torch method out")
+def inner(input: Tensor, other: Tensor) -> Tensor:
+    """Sum of products over both last dimensions; a 0-d operand scales (torch docs: torch.inner)."""
+    if check_tensor(input, "inner")._a.ndim == 0 or check_tensor(other, "inner", "other", 2)._a.ndim == 0:
+        return input * other
+    if input._a.shape[-1] != other._a.shape[-1]:
+        raise RuntimeError(
+            f"inner() the last dimension must match on both input tensors but got shapes {list(input.shape)} and {list(other.shape)}"
+        )
+    return tensordot(input, other, ([-1], [-1]))
+
+
+@op("torch method out", alias=("ger",))
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """All products of two vectors' elements, (n, m) (torch docs: torch.outer)."""
+    for x in (input, vec2):
+        if check_tensor(x, "outer")._a.ndim != 1:
+            raise RuntimeError(f"outer: Expected 1-D argument self, but got {x.ndim}-D")
+    return input.unsqueeze(-1) * vec2
+
+
+@op("torch method inplace out")
+def addr(input: Tensor, vec1: Any, vec2: Any, *rest: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * input + alpha * outer(vec1, vec2) (torch docs: torch.addr)."""
+    if rest:
+        beta, alpha, (input, vec1, vec2) = _old_order((input, vec1, vec2, *rest), beta, alpha)
+    for x in (vec1, vec2):
+        if x._a.ndim != 1:
+            raise RuntimeError(f"addr: Expected 1-D argument vec, but got {x.ndim}-D")
+    bools = input._a.dtype.kind == "b" and vec1._a.dtype.kind == "b" and vec2._a.dtype.kind == "b"
+    for factor, label in ((beta, "beta"), (alpha, "alpha")):
+        if isinstance(factor, bool) and not bools:
+            raise RuntimeError(f"addr: Boolean {label} only supported for Boolean results.")
+    kind = dtypes.promote_types(input.dtype, dtypes.promote_types(vec1.dtype, vec2.dtype))
+    if kind.category < dtypes.FLOATING and any(isinstance(s, float) for s in (beta, alpha)):
+        raise RuntimeError("addr: For integral input tensors, argument beta and alpha must not be floating point numbers.")
+    shape = (vec1._a.shape[0], vec2._a.shape[0])
+    if broadcast_shapes("addr", input._a.shape, shape) != shape:
+        raise RuntimeError(f"addr: The expanded size of the tensor {list(shape)} must match input's {list(input.shape)}")
+    if bools:
+        product = vec1.unsqueeze(-1) & vec2 if alpha else vec1.new_zeros(shape)
+        return (input | product) if beta else product
+    product = vec1.unsqueeze(-1) * vec2
+    product = product if alpha.__class__ is int and alpha == 1 else product * alpha
+    return product.to(kind) if beta in _ZERO_BETA else input * beta + product
+
+
+@op("torch out")
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+    """Sum of products over given dimensions of each tensor: the last `dims` of a with the first of b, or two lists of
+    dimensions (torch docs: torch.tensordot)."""
+    da, db = _tensordot_dims(check_tensor(a, "tensordot", "a"), check_tensor(b, "tensordot", "b", 2), dims)
+    if len(da) != len(db):
+        raise RuntimeError(f"both dimension lists should have same length, got {list(da)} and {list(db)}")
+    for i, (x, y) in enumerate(zip(da, db, strict=True)):
+        if a._a.shape[x] != b._a.shape[y]:
+            if a._a.shape[x] == 1:
+                b = b.sum(y, keepdim=True)
+            elif b._a.shape[y] == 1:
+                a = a.sum(x, keepdim=True)
+            else:
+                raise RuntimeError(
+                    f"contracted dimensions need to match, but first has size {a.shape[x]} in dim {x} and second has size "
+                    f"{b.shape[y]} in dim {y} (pair {i})"
+                )
+    if a._a.dtype is not b._a.dtype:
+        raise RuntimeError(f"tensordot: both inputs should have same dtype, got {a.dtype.name} and {b.dtype.name}")
+    free_a = [i for i in range(a.ndim) if i not in da]
+    free_b = [i for i in range(b.ndim) if i not in db]
+    size = 1
+    for x in da:
+        size *= a._a.shape[x]
+    shape = [a._a.shape[i] for i in free_a] + [b._a.shape[i] for i in free_b]
+    rows, columns = 1, 1
+    for i in free_a:
+        rows *= a._a.shape[i]
+    for i in free_b:
+        columns *= b._a.shape[i]
+    left = a.permute(*free_a, *da).reshape(rows, size) if a.ndim else a.reshape(1, 1)
+    right = b.permute(*db, *free_b).reshape(size, columns) if b.ndim else b.reshape(1, 1)
+    return mm(left, right).reshape(shape)
+
+
+def _tensordot_dims(a: Tensor, b: Tensor, dims: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if isinstance(dims, Tensor):
+        dims = dims.tolist()
+    if isinstance(dims, int):
+        if dims < 0:
+            raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
+        if dims > min(a.ndim, b.ndim):
+            raise RuntimeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
+        return tuple(range(a.ndim - dims, a.ndim)), tuple(range(dims))
+    first, second = dims
+    as_tuple = lambda d: (d,) if isinstance(d, int) else tuple(d)  # noqa: E731
+    da = tuple(wrap_dim(d, a.ndim, "tensordot") for d in as_tuple(first))
+    db = tuple(wrap_dim(d, b.ndim, "tensordot") for d in as_tuple(second))
+    return da, db
+
+
+@op("torch method out")
+def kron(input: Tensor, other: Tensor) -> Tensor:
+    """Kronecker product; the smaller rank is padded with leading ones (torch docs: torch.kron)."""
+    n = max(check_tensor(input, "kron").ndim, check_tensor(other, "kron", "other", 2).ndim)
+    a = (1,) * (n - input.ndim) + tuple(input._a.shape)
+    b = (1,) * (n - other.ndim) + tuple(other._a.shape)
+    left = input.reshape([s for x in a for s in (x, 1)])
+    right = other.reshape([s for x in b for s in (1, x)])
+    return (left * right).reshape([x * y for x, y in zip(a, b, strict=True)])
+
+
+@op("torch out linalg")
+def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
+    """Product of matrices in the cheapest order; the first and last may be vectors (torch docs: torch.linalg.multi_dot)."""
+    if len(tensors) < 2:
+        raise RuntimeError("multi_dot(): expected at least 2 tensors but got " + str(len(tensors)))
+    mats = list(tensors)
+    for i, x in enumerate(mats):
+        check_tensor(x, "multi_dot", "tensors", i)
+        wanted = (1, 2) if i in (0, len(mats) - 1) else (2,)
+        if x.ndim not in wanted:
+            raise RuntimeError(f"multi_dot(): tensor {i} must be {' or '.join(map(str, wanted))}-D but got {x.ndim}-D")
+        if x._a.dtype is not mats[0]._a.dtype:
+            raise RuntimeError(f"multi_dot(): all tensors must have the same dtype but tensor 0 is {mats[0].dtype} and tensor {i} is {x.dtype}")
+    first, last = mats[0].ndim == 1, mats[-1].ndim == 1
+    if first:
+        mats[0] = mats[0].unsqueeze(0)
+    if last:
+        mats[-1] = mats[-1].unsqueeze(-1)
+    for i in range(len(mats) - 1):
+        if mats[i]._a.shape[1] != mats[i + 1]._a.shape[0]:
+            raise RuntimeError(
+                f"multi_dot(): tensors {i} and {i + 1} with shapes {list(mats[i].shape)} and {list(mats[i + 1].shape)} cannot be multiplied"
+            )
+    out = _chain(mats, _chain_order([m._a.shape[0] for m in mats] + [mats[-1]._a.shape[1]]), 0, len(mats) - 1)
+    if first:
+        out = out.squeeze(0)
+    return out.squeeze(-1) if last else out
+
+
+def _chain_order(sizes: list[int]) -> list[list[int]]:
+    """Where to split each run of matrices: the classic dynamic programme (Cormen et al., Introduction to Algorithms)."""
+    n = len(sizes) - 1
+    cost = [[0.0] * n for _ in range(n)]
+    split = [[0] * n for _ in range(n)]
+    for length in range(1, n):
+        for i in range(n - length):
+            j = i + length
+            best = None
+            for k in range(i, j):
+                total = cost[i][k] + cost[k + 1][j] + sizes[i] * sizes[k + 1] * sizes[j + 1]
+                if best is None or total < best:
+                    best, split[i][j] = total, k
+            cost[i][j] = best or 0.0
+    return split
+
+
+def _chain(mats: list[Tensor], split: list[list[int]], i: int, j: int) -> Tensor:
+    if i == j:
+        return mats[i]
+    k = split[i][j]
+    return mm(_chain(mats, split, i, k), _chain(mats, split, k + 1, j))
+
+
+@op("torch")
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    """Product of 2-d tensors in the cheapest order (torch docs: torch.chain_matmul)."""
+    mats = matrices[0] if len(matrices) == 1 and isinstance(matrices[0], (tuple, list)) else matrices
+    if not mats:
+        raise ValueError("chain_matmul: Expected one or more matrices")
+    return mats[0] if len(mats) == 1 else multi_dot(mats)
+
+
+@op("F")
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """input @ weight.T + bias: (…, in), (out, in) or (in), (out) -> (…, out) (torch docs: torch.nn.functional.linear)."""
+    x, w = check_tensor(input, "linear")._a, check_tensor(weight, "linear", "weight", 2)._a
+    if w.ndim == 2 and x.ndim and x.shape[-1] == w.shape[1] and x.dtype is w.dtype and (
+        bias is None or (bias._a.dtype is x.dtype and bias._a.shape == w.shape[:1])
+    ):
+        return prims.linear(input, weight, bias)
+    return _linear_other(input, weight, bias)
+
+
+def _linear_other(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Odd shapes (vector weight, broadcast bias), and errors."""
+    _same_dtype("linear", input, weight)
+    if weight.ndim not in (1, 2) or input.ndim == 0 or input._a.shape[-1] != weight._a.shape[-1]:
+        rows = input.numel() // max(input._a.shape[-1] if input.ndim else 1, 1)
+        raise RuntimeError(
+            f"linear: mat1 and mat2 shapes cannot be multiplied ({rows}x{input._a.shape[-1] if input.ndim else 1} and "
+            f"{'x'.join(str(n) for n in reversed(weight.shape))}): input {list(input.shape)}, weight {list(weight.shape)}"
+        )
+    if weight.ndim == 1 and bias is not None and bias.ndim:
+        raise RuntimeError(f"linear: bias must be 0-d where weight is 1-d, got shape {list(bias.shape)}")
+    out = matmul(input, weight.t())
+    if bias is None:
+        return out
+    if bias._a.dtype is not out._a.dtype:
+        raise RuntimeError(f"linear: self and mat2 must have the same dtype, but got {bias.dtype.name} and {out.dtype.name}")
+    return _scaled_sum("linear", bias, out, 1, 1)
+
+
+@op("F torch")
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x1ᵀ A x2 + b for each output: (…, in1), (…, in2), (out, in1, in2) -> (…, out) (torch docs: torch.nn.functional.bilinear)."""
+    if input1.ndim != input2.ndim or input1._a.shape[:-1] != input2._a.shape[:-1]:
+        raise RuntimeError(f"bilinear(): input batch dimensions do not match: got {list(input1.shape)} and {list(input2.shape)}")
+    if weight.ndim != 3 or input1._a.shape[-1] != weight._a.shape[1] or input2._a.shape[-1] != weight._a.shape[2]:
+        raise RuntimeError(
+            f"bilinear(): input1 and input2 sizes do not match weight: got {list(input1.shape)}, {list(input2.shape)} and {list(weight.shape)}"
+        )
+    if bias is not None and bias._a.shape != weight._a.shape[:1]:
+        raise RuntimeError(f"bilinear(): bias size does not match weight size: got {list(bias.shape)}")
+    lead = tuple(input1._a.shape[:-1])
+    x, y = prims.rows(input1), prims.rows(input2)
+    outputs, n, m = weight._a.shape
+    half = prims.mm(x, weight.permute(1, 0, 2).reshape(n, outputs * m), ta=False, tb=False)
+    out = (half.reshape(x._a.shape[0], outputs, m) * y.unsqueeze(1)).sum(-1)
+    return (out if bias is None else out + bias).reshape((*lead, outputs))
