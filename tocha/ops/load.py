@@ -8,6 +8,7 @@ from tocha.ops import convert
 from tocha.ops import creation
 from tocha.ops import reduce
 from tocha.ops import indexing
+from tocha.ops import inspect
 from tocha.ops import matmul
 from tocha.ops import memory
 from tocha.ops import shape

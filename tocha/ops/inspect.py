@@ -1,0 +1,134 @@
+"""Questions about tensors: how many elements, which kind of type, is it one of several kinds, is it shared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tocha import dtypes
+from tocha.dispatch.registry import op
+from tocha.ops.arguments import check_tensor
+from tocha.storage import TypedStorage, UntypedStorage
+from tocha.tensor import Tensor
+
+
+@op("method torch", alias=("nelement",))
+def numel(input: Tensor) -> int:
+    """The number of elements."""
+    return int(check_tensor(input, "numel")._a.size)
+
+
+@op("method", alias=("ndimension",))
+def dim(input: Tensor) -> int:
+    """The number of dimensions."""
+    return int(input._a.ndim)
+
+
+@op("method")
+def element_size(input: Tensor) -> int:
+    """Bytes of one element."""
+    return int(input._a.dtype.itemsize)
+
+
+@op("method torch")
+def is_floating_point(input: Tensor) -> bool:
+    """Whether the type is a floating-point one."""
+    return check_tensor(input, "is_floating_point").dtype.is_floating_point
+
+
+@op("method torch")
+def is_complex(input: Tensor) -> bool:
+    """Whether the type is complex."""
+    return bool(check_tensor(input, "is_complex")._a.dtype.kind == "c")
+
+
+@op("method torch")
+def is_signed(input: Tensor) -> bool:
+    """Whether the type has negative values."""
+    return check_tensor(input, "is_signed").dtype.is_signed
+
+
+@op("method torch")
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the only element isn't zero; RuntimeError unless there is exactly one."""
+    return bool(check_tensor(input, "is_nonzero"))
+
+
+@op("method torch")
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether both have one shape."""
+    return bool(input._a.shape == other._a.shape)
+
+
+@op("method torch")
+def is_conj(input: Tensor) -> bool:
+    """Whether conjugation is pending: never, it is computed at once here."""
+    return False
+
+
+@op("method torch")
+def is_neg(input: Tensor) -> bool:
+    """Whether negation is pending: never, it is computed at once here."""
+    return False
+
+
+@op("method torch")
+def resolve_conj(input: Tensor) -> Tensor:
+    """The tensor with pending conjugation done: itself."""
+    return input
+
+
+@op("method torch")
+def resolve_neg(input: Tensor) -> Tensor:
+    """The tensor with pending negation done: itself."""
+    return input
+
+
+@op("method torch")
+def is_distributed(input: Tensor) -> bool:
+    """Whether the elements are spread over processes: no for a plain tensor."""
+    return False
+
+
+@op("method torch")
+def is_inference(input: Tensor) -> bool:
+    """Whether it was made in `inference_mode`."""
+    return input._extra is not None and input._extra.inference
+
+
+@op("method")
+def has_names(input: Tensor) -> bool:
+    """Whether dimensions carry names: named tensors aren't part of tocha."""
+    return False
+
+
+@op("method")
+def dim_order(input: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
+    """Dimensions from the outermost in memory to the innermost (torch docs: Tensor.dim_order)."""
+    strides = input.stride()
+    return tuple(sorted(range(input.ndim), key=lambda d: -strides[d]))
+
+
+@op("torch")
+def is_tensor(obj: Any) -> bool:
+    """Whether the object is a tensor."""
+    return isinstance(obj, Tensor)
+
+
+@op("torch")
+def is_storage(obj: Any) -> bool:
+    """Whether the object is a storage."""
+    return isinstance(obj, (TypedStorage, UntypedStorage))
+
+
+@op("torch")
+def result_type(tensor1: Any, tensor2: Any) -> dtypes.dtype:
+    """The type both promote to (torch docs: torch.result_type)."""
+    from tocha.dispatch import promote
+
+    return promote.result_type((tensor1, tensor2))
+
+
+@op("torch")
+def can_cast(from_: dtypes.dtype, to: dtypes.dtype) -> bool:
+    """Whether a result of one type may be written into another (torch docs: torch.can_cast)."""
+    return dtypes.can_cast(from_, to)
