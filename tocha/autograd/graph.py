@@ -240,3 +240,15 @@ def check_unchanged(version: Version | None, node: Node, tensor: Any) -> None:
             f"It was changed by {change}. Hint: write that change out of place (y = x + 1 in place of x += 1), or "
             "clone() the tensor before it; torch.autograd.set_detect_anomaly(True) shows the forward line that saved it."
         )
+
+
+_SAVED_NAMES = ("disable_saved_tensors_hooks", "increment_version", "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks")
+
+
+def __getattr__(name: str) -> Any:
+    """torch.autograd.graph also has the saved-tensor hooks, which build on tensors (tocha.autograd.saved)."""
+    if name in _SAVED_NAMES:
+        from tocha.autograd import saved
+
+        return getattr(saved, name)
+    raise AttributeError(f"module 'torch.autograd.graph' has no attribute {name!r}")

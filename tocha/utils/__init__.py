@@ -1,0 +1,1 @@
+"""torch.utils: checkpoint, data, and small helpers."""

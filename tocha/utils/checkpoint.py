@@ -1,0 +1,185 @@
+"""Activation checkpointing: keep only a block's inputs, run it again in backward (torch docs: torch.utils.checkpoint)."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from tocha.autograd.function import Function
+from tocha.autograd.mode import enable_grad, state
+from tocha.autograd.saved import saved_tensors_hooks
+from tocha.tensor import Tensor
+
+DefaultDeviceType = None
+
+
+class CheckpointError(RuntimeError):
+    """Recomputation gave something else than the first run."""
+
+
+def _tensors(args: Iterable[Any]) -> list[Tensor]:
+    return [a for a in args if isinstance(a, Tensor)]
+
+
+@contextlib.contextmanager
+def _random_state(saved: Any) -> Iterator[None]:
+    """Run with the random state the first run started from."""
+    if saved is None:
+        yield
+        return
+    from tocha import random
+
+    now = random.get_rng_state()
+    random.set_rng_state(saved)
+    try:
+        yield
+    finally:
+        random.set_rng_state(now)
+
+
+def _rng(preserve: bool) -> Any:
+    if not preserve:
+        return None
+    from tocha import random
+
+    return random.get_rng_state()
+
+
+class CheckpointFunction(Function):
+    """The reentrant form: forward without a tape, backward runs it again with one."""
+
+    @staticmethod
+    def forward(ctx: Any, run_function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:
+        ctx.run_function, ctx.rng = run_function, _rng(preserve_rng_state)
+        ctx.layout = [None if isinstance(a, Tensor) else a for a in args]
+        ctx.places = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
+        ctx.save_for_backward(*_tensors(args))
+        return run_function(*args)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        from tocha.autograd.engine import backward
+
+        args = list(ctx.layout)
+        for i, t in zip(ctx.places, ctx.saved_tensors, strict=True):
+            args[i] = t.detach().requires_grad_(t.requires_grad)
+        with enable_grad(), _random_state(ctx.rng):
+            outs = ctx.run_function(*args)
+        outs = outs if isinstance(outs, tuple) else (outs,)
+        pairs = [(o, g) for o, g in zip(outs, grads, strict=True) if isinstance(o, Tensor) and o.requires_grad]
+        if not pairs:
+            raise RuntimeError("none of output has requires_grad=True, this checkpoint() is not necessary")
+        backward([o for o, _ in pairs], [g for _, g in pairs])
+        return (None, None, *(a.grad if isinstance(a, Tensor) else None for a in args))
+
+
+class _Slot:
+    """Stands for one saved tensor between forward and recomputation."""
+
+    __slots__ = ("__weakref__", "index", "shape")
+
+    def __init__(self, index: int, shape: tuple[int, ...]) -> None:
+        self.index, self.shape = index, shape
+
+
+class _Frame:
+    """One checkpointed call: what to run again, and the tensors that gave back."""
+
+    def __init__(self, run: Callable[[], Any], early_stop: bool) -> None:
+        self.run, self.early_stop = run, early_stop
+        self.slots: list[weakref.ref[_Slot]] = []
+        self.recomputed: dict[int, Tensor] = {}
+        self.done = False
+
+    def pack(self, tensor: Tensor) -> _Slot:
+        slot = _Slot(len(self.slots), tuple(tensor.shape))
+        self.slots.append(weakref.ref(slot))
+        return slot
+
+    def unpack(self, slot: _Slot) -> Tensor:
+        if not self.recomputed:
+            self._recompute()
+        if slot.index not in self.recomputed:
+            raise CheckpointError(
+                "torch.utils.checkpoint: A different number of tensors was saved during the original forward and recomputation: "
+                f"{len(self.slots)} and then {len(self.recomputed)}"
+            )
+        tensor = self.recomputed.pop(slot.index)
+        if tuple(tensor.shape) != slot.shape:
+            raise CheckpointError(
+                "torch.utils.checkpoint: Recomputed values for the following tensors have different metadata than during the forward "
+                f"pass: tensor {slot.index} had shape {list(slot.shape)}, now {list(tensor.shape)}"
+            )
+        return tensor
+
+    def _recompute(self) -> None:
+        count = [0]
+
+        def keep(tensor: Tensor) -> None:
+            index = count[0]
+            count[0] += 1
+            if index < len(self.slots) and self.slots[index]() is not None:
+                self.recomputed[index] = tensor.detach()
+            if self.early_stop and count[0] == len(self.slots):
+                raise _Stop
+
+        def refuse(_: None) -> Tensor:
+            raise CheckpointError("a checkpointed block was differentiated inside its own recomputation")
+
+        with contextlib.suppress(_Stop), enable_grad(), saved_tensors_hooks(keep, refuse):
+            self.run()
+
+
+class _Stop(Exception):  # noqa: N818
+    """Recomputation has made everything that was asked for."""
+
+
+def checkpoint(
+    function: Callable[..., Any], *args: Any, use_reentrant: bool | None = None, context_fn: Callable[[], Any] | None = None,
+    determinism_check: str = "default", debug: bool = False, early_stop: bool = True, preserve_rng_state: bool = True, **kwargs: Any,
+) -> Any:  # fmt: skip
+    """Run `function(*args, **kwargs)` keeping no activations; backward runs it again.
+
+    `use_reentrant` True is the form built on a nested backward, False (and the default here) the one that recomputes
+    saved tensors one block at a time and works with autograd.grad.
+    """
+    if use_reentrant:
+        if kwargs:
+            raise ValueError(f"Unexpected keyword arguments: {','.join(kwargs)}")
+        return CheckpointFunction.apply(function, preserve_rng_state, *args)
+    if not state.grad:
+        return function(*args, **kwargs)
+    rng = _rng(preserve_rng_state)
+    forward_context, again_context = context_fn() if context_fn else (contextlib.nullcontext(), contextlib.nullcontext())
+
+    def run() -> None:
+        with _random_state(rng), again_context:
+            function(*args, **kwargs)
+
+    frame = _Frame(run, early_stop)
+    with saved_tensors_hooks(frame.pack, frame.unpack), forward_context:
+        return function(*args, **kwargs)
+
+
+def checkpoint_sequential(
+    functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, preserve_rng_state: bool = True
+) -> Any:
+    """Run a Sequential (or list of callables) in `segments` checkpointed pieces; the last keeps its activations."""
+    steps = list(functions.children()) if hasattr(functions, "children") else list(functions)
+    size = len(steps) // segments
+
+    def piece(start: int, end: int) -> Callable[[Any], Any]:
+        def run(x: Any) -> Any:
+            for step in steps[start:end]:
+                x = step(x)
+            return x
+
+        return run
+
+    end = 0
+    for start in range(0, size * (segments - 1), size):
+        end = start + size
+        input = checkpoint(piece(start, end), input, use_reentrant=use_reentrant, preserve_rng_state=preserve_rng_state)
+    return piece(end, len(steps))(input)
