@@ -99,25 +99,49 @@ def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Any = N
 def trunc_normal_(
     tensor: Any, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None
 ) -> Any:
-    """Fill from the normal distribution cut to [a, b], by the inverse of its distribution function."""
+    """Fill from the normal distribution cut to [a, b], by drawing again what falls outside."""
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
             "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. "
             "The distribution of values may be incorrect.",
             stacklevel=2,
         )
+    if tensor.is_meta:
+        return tensor
 
     def cdf(x: float) -> float:
         return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
 
     with tocha.no_grad():
-        low, high = cdf((a - mean) / std), cdf((b - mean) / std)
-        tensor.uniform_(2 * low - 1, 2 * high - 1, generator=generator)
-        tensor.erfinv_()
-        tensor.mul_(std * math.sqrt(2.0))
-        tensor.add_(mean)
-        tensor.clamp_(min=a, max=b)
-        return tensor
+        if cdf((b - mean) / std) - cdf((a - mean) / std) > 0.3:
+            return _redraw_outside(tensor, mean, std, a, b, generator)
+        return _accept_by_density(tensor, mean, std, a, b, generator)
+
+
+def _redraw_outside(tensor: Any, mean: float, std: float, a: float, b: float, generator: Any) -> Any:
+    """Normal draws for the whole tensor, again until none of its elements is outside [a, b]."""
+    low, high = tensor.new_tensor(a, device="cpu").item(), tensor.new_tensor(b, device="cpu").item()
+    values = tensor.normal_(mean, std, generator=generator)
+    outside = (values < low) | (values > high)
+    while bool(outside.any()):
+        fresh = tocha.empty_like(values).normal_(mean, std, generator=generator)
+        values = tocha.where(outside, fresh, values)
+        outside = (values < low) | (values > high)
+    return tensor if values is tensor else tensor.copy_(values)
+
+
+def _accept_by_density(tensor: Any, mean: float, std: float, a: float, b: float, generator: Any) -> Any:
+    """Uniform draws, each kept with the probability of its density over the highest in [a, b]."""
+    log_peak = -0.5 * ((max(a, min(mean, b)) - mean) / std) ** 2
+    pending = None
+    values = tensor
+    while pending is None or bool(pending.any()):
+        drawn = tocha.empty_like(tensor).uniform_(a, b, generator=generator)
+        values = drawn.clone() if pending is None else tocha.where(pending, drawn, values)
+        log_density = drawn.sub_(mean).div_(std).pow_(2).mul_(-0.5).sub_(log_peak)
+        refused = tocha.empty_like(tensor).uniform_(generator=generator).log_().gt(log_density)
+        pending = refused if pending is None else tocha.where(pending, refused, pending)
+    return tensor.copy_(values)
 
 
 def constant_(tensor: Any, val: float) -> Any:

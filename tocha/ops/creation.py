@@ -16,6 +16,7 @@ from tocha.dispatch.inplace import check_writable, mutated
 from tocha.dispatch.registry import op
 from tocha.dtypes import dtype as DType
 from tocha.ops.arguments import check_dtype, check_sizes, shape_of, to_device
+from tocha.rng.fused import fma64
 from tocha.tensor import Tensor, wrap, wrap_as
 
 Shape = tuple[int, ...]
@@ -367,21 +368,40 @@ def linspace(
     Computed from both ends towards the middle in the target's precision, as torch does.
     """
     a, b = (x.item() if isinstance(x, Tensor) else x for x in (start, end))
+    if isinstance(steps, bool) or not hasattr(steps, "__index__"):
+        raise TypeError(f"linspace(): argument 'steps' must be int, not {type(steps).__name__}")
     if steps < 0:
         raise RuntimeError(f"number of steps must be non-negative, got {steps}")
     is_complex = isinstance(a, complex) or isinstance(b, complex)
     default = dtypes.get_default_dtype()
     found = check_dtype(dtype, "linspace") or (default.to_complex() if is_complex else default)
-    work = np.dtype(np.float64) if found.category == dtypes.INTEGRAL or found is dtypes.float64 else np.dtype(np.float32)
-    if found.is_complex:
-        work = found.np
     if steps == 1:
         return _grad(_from_host(np.array([a]), found, device), requires_grad)
-    first, last = work.type(a), work.type(b)
-    step = work.type((last - first) / work.type(max(steps - 1, 1)))
-    i = np.arange(steps)
-    values = np.where(i < steps // 2, first + step * i.astype(work), last - step * (steps - 1 - i).astype(work))
-    return _grad(_from_host(values, found, device), requires_grad)
+    if found.is_complex:
+        real, imaginary = (
+            _evenly(x, y, steps, found.to_real())
+            for x, y in ((complex(a).real, complex(b).real), (complex(a).imag, complex(b).imag))
+        )
+        return _grad(_from_host(real + 1j * imaginary, found, device), requires_grad)
+    return _grad(_from_host(_evenly(a, b, steps, found), found, device), requires_grad)
+
+
+def _evenly(first: Any, last: Any, steps: int, dtype: DType) -> Any:
+    """linspace with torch's roundings: fused multiply-adds, but each operation rounded in half precision."""
+    i = np.arange(steps, dtype=np.float64)
+    back, upper = steps - 1 - i, i >= steps // 2
+    if dtype in dtypes.HALF:
+        inputs = first, last, max(steps - 1, 1), np.where(upper, back, i)
+        a, b, n, j = (np.asarray(x, np.float32).astype(dtype.np) for x in inputs)
+        step = (b - a) / n
+        return np.where(upper, b - step * j, a + step * j)
+    work = np.float32 if dtype is dtypes.float32 else np.float64
+    if dtype.category == dtypes.INTEGRAL:
+        first, last = int(first), int(last)
+    a, b = work(first), work(last)
+    step = float((b - a) / work(max(steps - 1, 1)))
+    up, down = fma64(i, step, float(a)), fma64(back, -step, float(b))
+    return np.where(upper, down, up)
 
 
 @op("torch out")

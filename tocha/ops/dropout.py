@@ -203,14 +203,15 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 def _slopes(input: Tensor, lower: float, upper: float, generator: Any) -> Tensor:
     """The factor of each element: drawn where it is not positive, else 1. Only those elements draw."""
-    if input.dtype not in (dtypes.float32, dtypes.float64, dtypes.bfloat16):
-        refuse("rrelu_with_noise_out_cpu", input.dtype)
     where = np.flatnonzero(_host(input <= 0)) if not input.is_meta else np.empty(0, np.int64)
+    start, span = lower, upper - lower
+    if input.dtype is dtypes.float32:
+        start, span = float(np.float32(lower)), float(np.float32(upper)) - float(np.float32(lower))
 
     def draw(engine: Any, count: int, np_dtype: Any, contiguous: bool) -> np.ndarray:
         slopes = np.ones(count)
-        slopes[where] = continuous.uniform64(engine, len(where)) * (upper - lower) + lower
-        return continuous.narrow(slopes, np_dtype)
+        slopes[where] = continuous.uniform64(engine, len(where)) * span + start
+        return slopes.astype(np_dtype)
 
     return fresh(input._a.shape, input.dtype, input.device, generator, "rrelu", draw)
 
@@ -227,6 +228,12 @@ def _rrelu(
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:
         return NAMESPACES["F"]["leaky_relu"](input, (lower + upper) / 2, inplace)
+    if input.dtype not in (dtypes.float32, dtypes.float64, dtypes.bfloat16):
+        refuse("rrelu_with_noise_out_cpu", input.dtype)
+    if input.dtype is dtypes.bfloat16:  # computed in float32, slopes included, and rounded once
+        wide = input.float()
+        out = wide.mul(_slopes(wide.detach(), lower, upper, generator)).to(input.dtype)
+        return input.copy_(out) if inplace else out
     slopes = _slopes(input.detach(), lower, upper, generator)
     return input.mul_(slopes) if inplace else input.mul(slopes)
 

@@ -393,8 +393,7 @@ def _normal_each(mean: Any, std: Any, generator: Generator | None, out: Tensor |
         result = fresh(shape, dtype, model.device, generator, "normal", draw)
         if isinstance(std, Tensor):
             result.mul_(std)
-        if isinstance(mean, Tensor) or mean != 0:
-            result.add_(mean)
+        result.add_(mean)
     if out is not None:
         resize_output("normal", out, shape)
         return out.copy_(result)
