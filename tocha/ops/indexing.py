@@ -37,7 +37,7 @@ def _is_basic(index: Any) -> bool:
         return True
     if cls is slice:
         step = index.step
-        return (step is None or step.__class__ is int and step > 0) and _plain_ends(index)
+        return (step is None or (step.__class__ is int and step > 0)) and _plain_ends(index)
     if cls is tuple:
         ellipses = 0
         for i in index:
@@ -119,14 +119,14 @@ def _getitem(input: Tensor, index: Any) -> Tensor:
         return seen
     dims = tuple(advanced)
     indices = tuple(advanced.values())
-    prims_check(seen, indices, dims)
+    check_broadcast(seen, indices, dims)
     try:
         return prims.index(seen, *indices, dims=dims)  # type: ignore[no-any-return]
     except IndexError as error:
         raise _reworded(error, seen) from None
 
 
-def prims_check(seen: Tensor, indices: tuple[Tensor, ...], dims: tuple[int, ...]) -> None:
+def check_broadcast(seen: Tensor, indices: tuple[Tensor, ...], dims: tuple[int, ...]) -> None:
     """IndexError unless the index tensors broadcast among themselves; an empty dimension has no valid index."""
     if len(indices) > 1:
         try:
@@ -143,7 +143,7 @@ def prims_check(seen: Tensor, indices: tuple[Tensor, ...], dims: tuple[int, ...]
 
 def _resolve(input: Tensor, index: Any) -> tuple[Tensor, dict[int, Tensor]]:
     """The view that the basic items select, and for its dimensions the index tensors that remain."""
-    items = _items(index)
+    items = read_items(index)
     rank = input._a.ndim
     used = sum(_consumes(i) for i in items)
     if used > rank:
@@ -171,7 +171,7 @@ def _resolve(input: Tensor, index: Any) -> tuple[Tensor, dict[int, Tensor]]:
             source += 1
         else:
             taken = _consumes(i)
-            for d, part in zip(range(out, out + max(taken, 1)), _index_tensors(i, input, source, position), strict=True):
+            for d, part in zip(range(out, out + max(taken, 1)), index_tensors(i, input, source, position), strict=True):
                 advanced[d] = part
             key.extend([_FULL] * taken if taken else [None])
             out += max(taken, 1)
@@ -200,7 +200,7 @@ def _consumes(item: Any) -> int:
     return 1
 
 
-def _items(index: Any) -> list[Any]:
+def read_items(index: Any) -> list[Any]:
     """An index as a list of None, Ellipsis, int, slice and tensors."""
     if isinstance(index, tuple):
         return [_item(i) for i in index]
@@ -284,7 +284,7 @@ def _read_sequence(i: Any) -> Tensor:
     return _read_tensor(found) if found.ndim else found
 
 
-def _index_tensors(i: Tensor, input: Tensor, source: int, position: int) -> list[Tensor]:
+def index_tensors(i: Tensor, input: Tensor, source: int, position: int) -> list[Tensor]:
     """The integer index tensors that one advanced item stands for: a mask gives one for each of its dimensions."""
     if i._a.dtype.kind != "b":
         return [_to_device(i, input)]
@@ -330,7 +330,7 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
             target.fill_(value)
         return
     dims, indices = tuple(advanced), tuple(advanced.values())
-    prims_check(target, indices, dims)
+    check_broadcast(target, indices, dims)
     if isinstance(value, Tensor):
         value = _drop_leading(value, target)
     else:
@@ -361,7 +361,7 @@ def put(
     """`index_put_` in the tensor's memory, with history where a gradient is wanted."""
     check_writable(target, name)
     value = check_put(target, indices, dims, value, accumulate)
-    if state.grad and (target._rg or value._rg) or target.is_meta:
+    if (state.grad and (target._rg or value._rg)) or target.is_meta:
         return assign(target, prims.index_put(target, value, *indices, dims=dims, accumulate=accumulate), name)
     xp = namespace(target._a)
     arrays = tuple(i._a for i in indices)

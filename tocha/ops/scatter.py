@@ -1,0 +1,328 @@
+"""Reading and writing along a dimension at given indices: gather, scatter*, index_*, take, put."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tocha.dispatch.registry import op
+from tocha.ops.arguments import check_tensor, wrap_dim
+from tocha.ops.indexing import check_broadcast, check_put, check_range, index_tensors, put, read_items
+from tocha.prims import indexing as prims
+from tocha.tensor import Tensor
+
+Shape = tuple[int, ...]
+
+
+def _check_index(index: Any, name: str) -> Tensor:
+    check_tensor(index, name, "index", 2)
+    if index._a.dtype.name not in ("int64", "int32"):
+        raise RuntimeError(f"{name}(): Expected dtype int64 for index")
+    return index  # type: ignore[no-any-return]
+
+
+def _along(input: Tensor, dim: int, index: Any, src: Tensor | None, name: str) -> int:
+    """The wrapped dimension, once index (and src) fit input."""
+    _check_index(index, name)
+    d = wrap_dim(dim, input.ndim, name)
+    have, wanted = input._a.shape or (1,), index._a.shape or (1,)
+    if index._a.size == 0:
+        return d
+    if len(have) != len(wanted):
+        raise RuntimeError(f"{name}: Index tensor must have the same number of dimensions as self tensor")
+    if any(n > h for i, (n, h) in enumerate(zip(wanted, have, strict=True)) if i != d):
+        raise RuntimeError(
+            f"{name}: Size does not match at some dimension: expected index {list(wanted)} to be no larger than self "
+            f"{list(have)} apart from dimension {d}"
+        )
+    if src is not None:
+        given = src._a.shape or (1,)
+        if len(given) != len(wanted) or any(n > s for n, s in zip(wanted, given, strict=True)):
+            raise RuntimeError(f"{name}: Expected index {list(wanted)} to be no larger than src {list(given)}")
+        if src.dtype is not input.dtype:
+            raise RuntimeError(f"{name}(): Expected self.dtype to be equal to src.dtype")
+    check_range(index, have[d], d, error=RuntimeError)
+    return d
+
+
+def _lifted(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """0-d tensors as 1-d ones."""
+    return tuple(t if t._a.ndim else t.reshape(1) for t in tensors)
+
+
+@op("torch method out")
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    """Values along a dimension at the index (torch docs: torch.gather)."""
+    d = _along(input, dim, index, None, "gather")
+    if index._a.size == 0:
+        return input.new_empty(index.shape)
+    if input._a.ndim and index._a.ndim:
+        return prims.gather(input, index, dim=d)
+    return prims.gather(*_lifted(input, index), dim=d).reshape(index.shape)
+
+
+@op("torch method")
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """gather after broadcasting; flattened without a dimension (torch docs: torch.take_along_dim)."""
+    check_tensor(indices, "take_along_dim", "indices", 2)
+    if indices._a.dtype.kind not in "i":
+        raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got {indices.dtype.name}")
+    if dim is None:
+        return gather(input.reshape(-1), 0, indices.reshape(-1).long())
+    if input.ndim != indices.ndim:
+        raise RuntimeError(
+            f"torch.take_along_dim(): input and indices should have the same number of dimensions, but got {input.ndim} dimensions "
+            f"for input, and {indices.ndim} dimensions for indices"
+        )
+    d = wrap_dim(dim, input.ndim, "take_along_dim")
+    from tocha.prims.pointwise import broadcast_shapes
+
+    one = lambda s: (*s[:d], 1, *s[d + 1 :])  # noqa: E731
+    shape = broadcast_shapes("take_along_dim", one(input._a.shape), one(indices._a.shape))
+    spread = lambda t: t.expand((*shape[:d], t._a.shape[d], *shape[d + 1 :]))  # noqa: E731
+    return gather(spread(input), d, spread(indices.long()))
+
+
+def _scatter(input: Tensor, dim: int, index: Tensor, src: Any, reduce: str | None, name: str) -> Tensor:
+    source = _source(input, index, src, name)
+    d = _along(input, dim, index, source, name)
+    if index._a.size == 0:
+        return input.clone()
+    if reduce is not None:
+        kinds = {"add": "sum", "multiply": "prod"}
+        if reduce not in kinds:
+            raise RuntimeError("reduce argument must be either add or multiply.")
+        return scatter_reduce(input, dim, index, source, kinds[reduce], include_self=True)
+    lifted = _lifted(input, index, source)
+    return prims.scatter(*lifted, dim=d).reshape(input.shape)
+
+
+def _source(input: Tensor, index: Tensor, src: Any, name: str) -> Tensor:
+    if isinstance(src, Tensor):
+        return src
+    if not isinstance(src, (bool, int, float, complex, np.number, np.bool_)):
+        raise TypeError(f"{name}(): argument 'src' must be Tensor or Number, not {type(src).__name__}")
+    if isinstance(src, complex) and not input.dtype.is_complex:
+        raise RuntimeError(f"value cannot be converted to type {input.dtype.name} without overflow")
+    _check_index(index, name)
+    return input.new_full((), src).expand(index.shape)
+
+
+@op("torch method inplace out")
+def scatter(
+    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
+) -> Tensor:
+    """src, or one value, written along a dimension at the index (torch docs: torch.scatter)."""
+    return _scatter(input, dim, index, value if src is None else src, reduce, "scatter")
+
+
+@op("torch method inplace out")
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """src added along a dimension at the index (torch docs: torch.scatter_add)."""
+    d = _along(input, dim, index, check_tensor(src, "scatter_add", "src", 4), "scatter_add")
+    if index._a.size == 0:
+        return input.clone()
+    return prims.scatter_add(*_lifted(input, index, src), dim=d).reshape(input.shape)
+
+
+_REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
+
+
+@op("torch method inplace out")
+def scatter_reduce(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """src combined along a dimension at the index by sum, prod, mean, amax or amin (torch docs: torch.scatter_reduce)."""
+    if reduce not in _REDUCTIONS:
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+    d = _along(input, dim, index, check_tensor(src, "scatter_reduce", "src", 4), "scatter_reduce")
+    if index._a.size == 0:
+        return input.clone()
+    lifted = _lifted(input, index, src)
+    return prims.scatter_reduce(*lifted, dim=d, reduce=reduce, include_self=include_self).reshape(input.shape)
+
+
+# ---- one index for a whole dimension
+
+
+def _one_index(input: Tensor, dim: int, index: Any, name: str) -> tuple[int, Tensor]:
+    _check_index(index, name)
+    if index._a.ndim > 1:
+        raise IndexError(f"{name}(): Index is supposed to be a vector, but got a tensor of shape {list(index.shape)}")
+    return wrap_dim(dim, input.ndim, name), index.reshape(1) if index._a.ndim == 0 else index
+
+
+@op("torch method out")
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Slices of a dimension at the given indices (torch docs: torch.index_select)."""
+    d, i = _one_index(input, dim, index, "index_select")
+    if input._a.ndim == 0:
+        if i._a.size != 1 or int(i.item()) != 0:
+            raise IndexError("index_select(): Index to scalar can have only 1 value, 0")
+        return input.clone()
+    check_range(i, input._a.shape[d], d)
+    return prims.index(input, i, dims=(d,))
+
+
+def _check_slices(input: Tensor, d: int, index: Tensor, source: Tensor, name: str) -> Tensor:
+    """source, if it is as long as the index along d and otherwise shaped like input."""
+    if source.dtype is not input.dtype:
+        raise RuntimeError(f"{name}(): self ({input.dtype.name}) and source ({source.dtype.name}) must have the same scalar type")
+    if source._a.ndim == 0 and input._a.ndim <= 1:
+        source = source.reshape(1)
+    have, given = input._a.shape or (1,), source._a.shape
+    wanted = (*have[:d], index._a.size, *have[d + 1 :])
+    if tuple(given) != wanted:
+        kind = IndexError if name == "index_copy" else RuntimeError
+        raise kind(
+            f"{name}(): source of shape {list(given)} does not match self {list(have)} with {index._a.size} indices along dimension "
+            f"{d}: {list(wanted)} is needed"
+        )
+    return source
+
+
+def _write_slices(input: Tensor, dim: int, index: Tensor, source: Any, accumulate: bool, name: str) -> Tensor:
+    d, i = _one_index(input, dim, index, name)
+    value = _check_slices(input, d, i, check_tensor(source, name, "source", 4), name)
+    check_range(i, (input._a.shape or (1,))[d], d)
+    lifted = _lifted(input)[0]
+    return prims.index_put(lifted, value, i, dims=(d,), accumulate=accumulate).reshape(input.shape)
+
+
+@op("torch method inplace out")
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
+    """alpha * source added to the slices at the indices (torch docs: torch.index_add)."""
+    scaled = source if alpha.__class__ is int and alpha == 1 else source * _alpha(alpha, input)
+    return _write_slices(input, dim, index, scaled, True, "index_add")
+
+
+def _alpha(alpha: Any, input: Tensor) -> Any:
+    if isinstance(alpha, float) and not (input.dtype.is_floating_point or input.dtype.is_complex):
+        raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+    return alpha
+
+
+@op("torch method inplace out")
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """Slices at the indices replaced by source's (torch docs: torch.index_copy)."""
+    return _write_slices(input, dim, index, source, False, "index_copy")
+
+
+@op("torch method inplace")
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """Slices at the indices filled with a number or 0-d tensor (torch docs: Tensor.index_fill)."""
+    d, i = _one_index(input, dim, index, "index_fill")
+    if isinstance(value, Tensor):
+        if value._a.ndim:
+            raise RuntimeError(f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
+        filled = value.to(input.dtype)
+    else:
+        if isinstance(value, complex) and not input.dtype.is_complex:
+            raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
+        filled = input.new_full((), value)
+    size = (input._a.shape or (1,))[d]
+    check_range(i, size, d, negative=True)
+    return prims.index_put(_lifted(input)[0], filled, i, dims=(d,), accumulate=False).reshape(input.shape)
+
+
+@op("torch method inplace out")
+def index_reduce(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """source's slices combined into input's at the indices by prod, mean, amax or amin (torch docs: torch.index_reduce)."""
+    if reduce not in _REDUCTIONS[1:]:
+        raise RuntimeError(f"reduce argument must be either prod, mean, amax or amin, got {reduce}.")
+    d, i = _one_index(input, dim, index, "index_reduce")
+    source = _check_slices(input, d, i, source, "index_reduce")
+    shape = source._a.shape
+    spread = i.reshape((-1,) + (1,) * (len(shape) - d - 1)).expand(shape)
+    return scatter_reduce(input, dim, spread.long(), source, reduce, include_self=include_self)
+
+
+# ---- index_put, take and put
+
+
+def _put_operands(input: Tensor, indices: Any) -> tuple[Tensor, tuple[Tensor, ...], Shape]:
+    if not isinstance(indices, (tuple, list)):
+        raise TypeError(f"index_put(): argument 'indices' must be tuple of Tensors, not {type(indices).__name__}")
+    advanced: dict[int, Tensor] = {}
+    dim = 0
+    for position, i in enumerate(indices):
+        if i is None:
+            dim += 1
+            continue
+        (item,) = read_items((i,)) if not (isinstance(i, Tensor) and i._a.dtype.kind == "i") else (i,)
+        taken = item.ndim if item._a.dtype.kind == "b" else 1
+        if dim + taken > input.ndim:
+            raise IndexError(f"too many indices for tensor of dimension {input.ndim}")
+        for d, part in zip(range(dim, dim + taken), index_tensors(item, input, dim, position), strict=True):
+            advanced[d] = part
+        dim += taken
+    if not advanced:
+        raise IndexError("index_put: at least one index tensor is needed")
+    tensors = tuple(advanced.values())
+    check_broadcast(input, tensors, tuple(advanced))
+    return input, tensors, tuple(advanced)
+
+
+@op("torch method")
+def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+    """values written, or added, at index tensors (None: a whole dimension) (torch docs: Tensor.index_put)."""
+    seen, tensors, dims = _put_operands(input, indices)
+    values = check_put(seen, tensors, dims, check_tensor(values, "index_put", "values", 3), accumulate)
+    for d, i in zip(dims, tensors, strict=True):
+        check_range(i, seen._a.shape[d], d, negative=True)
+    return prims.index_put(seen, values, *tensors, dims=dims, accumulate=accumulate)
+
+
+@op("torch method")
+def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+    """`index_put` in place (torch docs: Tensor.index_put_)."""
+    seen, tensors, dims = _put_operands(input, indices)
+    return put(seen, tensors, dims, check_tensor(values, "index_put_", "values", 3), accumulate, "index_put_")
+
+
+@op("torch method out")
+def take(input: Tensor, index: Tensor) -> Tensor:
+    """Elements at positions of the flattened input (torch docs: torch.take)."""
+    if check_tensor(index, "take", "index", 2)._a.dtype.name != "int64":
+        raise RuntimeError(f"take(): Expected a long tensor for index, but got {index.dtype.name}")
+    if index._a.size and not input._a.size:
+        raise IndexError("take(): tried to take from an empty tensor")
+    flat = input.reshape(-1)
+    check_range(index, flat._a.shape[0], 0, negative=True)
+    return prims.index(flat, index, dims=(0,)) if index._a.size else input.new_empty(index.shape)
+
+
+@op("torch method inplace", name="put")
+def put_flat(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """source's elements written at positions of the flattened input (torch docs: Tensor.put_)."""
+    if index._a.dtype.name != "int64":
+        raise RuntimeError(f"put_(): Expected a long tensor for index, but got {index.dtype.name}")
+    if source.dtype is not input.dtype:
+        raise RuntimeError(
+            f"put_(): self and source expected to have the same dtype, but got self.dtype = {input.dtype.name} and "
+            f"source.dtype = {source.dtype.name}"
+        )
+    if source._a.size != index._a.size:
+        raise RuntimeError(
+            f"put_(): Expected source and index to have the same number of elements, but got {source._a.size} and {index._a.size}"
+        )
+    if index._a.size and not input._a.size:
+        raise IndexError("put_(): tried to put elements into an empty tensor")
+    check_range(index, input._a.size, 0, negative=True)
+    flat = input.reshape(-1)
+    return prims.index_put(flat, source.reshape(-1), index.reshape(-1), dims=(0,), accumulate=accumulate).reshape(input.shape)
+
+
+@op("torch method")
+def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
+    """Flat positions as one index for each dimension (torch docs: torch.unravel_index)."""
+    sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    if indices._a.dtype.kind not in "iu":
+        raise ValueError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
+    if any(n < 0 for n in sizes):
+        raise ValueError(f"'shape' cannot have negative values, but got {sizes}")
+    steps = prims.element_strides(sizes)
+    return tuple((indices // max(s, 1)) % max(n, 1) for s, n in zip(steps, sizes, strict=True))

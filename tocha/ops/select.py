@@ -1,0 +1,162 @@
+"""Choosing elements by condition: where, masked_fill, masked_select, masked_scatter, nonzero, argwhere."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from tocha import dtypes
+from tocha.autograd.mode import state
+from tocha.dispatch.inplace import assign, check_writable, mutated
+from tocha.dispatch.promote import result_type
+from tocha.dispatch.registry import op
+from tocha.ops.arguments import check_tensor
+from tocha.prims import elementary
+from tocha.prims import indexing as prims
+from tocha.prims.pointwise import broadcast_shapes, number
+from tocha.tensor import Tensor, wrap
+
+_NUMBERS = (bool, int, float, complex, np.number, np.bool_)
+
+
+def _mask(mask: Any, name: str, argument: str = "mask") -> Tensor:
+    """A bool tensor; uint8 ones pass with a warning where torch lets them."""
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"{name}(): argument '{argument}' must be Tensor, not {type(mask).__name__}")
+    if mask._a.dtype.kind != "b":
+        if mask._a.dtype.name == "uint8" and name != "masked_fill":
+            warnings.warn(f"{name} received a mask with dtype torch.uint8, please use a bool mask", UserWarning, stacklevel=4)
+            return mask.bool()
+        raise RuntimeError(f"{name}: expected {argument} to be a bool tensor, but got a tensor with dtype {mask.dtype.name}")
+    return mask
+
+
+def _operand(value: Any, name: str) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    if not isinstance(value, _NUMBERS):
+        raise TypeError(f"{name}(): expected a Tensor or a number, not {type(value).__name__}")
+    return wrap(np.array(value, dtypes.of_scalar(value).np))
+
+
+@op("torch out")
+def where(condition: Any, input: Any = None, other: Any = None) -> Any:
+    """input where the condition holds, else other, broadcast; of a condition alone its nonzero indices (torch docs:
+    torch.where)."""
+    if input is None and other is None:
+        return nonzero(condition, as_tuple=True)
+    condition = check_tensor(condition, "where", "condition")
+    if condition._a.dtype.kind != "b":
+        if condition._a.dtype.name != "uint8":
+            raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype.name}")
+        condition = condition.bool()
+    kind = result_type((input, other))
+    arrays = (_operand(input, "where"), _operand(other, "where"))
+    broadcast_shapes("where", condition._a.shape, *(a._a.shape for a in arrays))
+    return elementary.where(condition, *arrays, dtype=kind.np)
+
+
+def _where_method(self: Tensor, condition: Any, other: Any) -> Tensor:
+    """self where the condition holds, else other (torch docs: Tensor.where)."""
+    return where(condition, self, other)  # type: ignore[no-any-return]
+
+
+_where_method.__name__ = "where"
+op("method", name="where")(_where_method)
+
+
+def _fill_value(input: Tensor, value: Any, name: str) -> Tensor:
+    """The value as a 0-d tensor of input's type."""
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise RuntimeError(f"{name} only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
+        if not dtypes.can_cast(value.dtype, input.dtype):
+            raise RuntimeError(f"value cannot be converted to type {input.dtype.name} without overflow")
+        return value.to(input.dtype) if value.dtype is not input.dtype else value
+    kind = _operand(value, name).dtype
+    if kind is dtypes.complex64 and not input.dtype.is_complex:
+        raise RuntimeError(f"value cannot be converted to type {input.dtype.name} without overflow")
+    return wrap(np.asarray(number(value, input._a.dtype)))
+
+
+@op("torch method")
+def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """input with `value` where the mask holds, both broadcast (torch docs: Tensor.masked_fill)."""
+    mask, filled = _mask(mask, "masked_fill"), _fill_value(input, value, "masked_fill")
+    broadcast_shapes("masked_fill", input._a.shape, mask._a.shape)
+    return elementary.where(mask, filled, input, dtype=input._a.dtype)
+
+
+@op("method")
+def masked_fill_(input: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """Set elements under the mask, which broadcasts to input, to `value` (torch docs: Tensor.masked_fill_)."""
+    check_writable(input, "masked_fill_")
+    mask, filled = _mask(mask, "masked_fill"), _fill_value(input, value, "masked_fill_")
+    if (state.grad and (input._rg or filled._rg)) or input.is_meta:
+        return assign(input, masked_fill(input, mask, filled), "masked_fill_")
+    if broadcast_shapes("masked_fill_", input._a.shape, mask._a.shape) != input._a.shape:
+        return assign(input, masked_fill(input, mask, filled), "masked_fill_")
+    if input._a.__class__ is np.ndarray:
+        state.run(np.copyto, input._a, filled._a, where=mask._a)
+    else:
+        input._a[...] = elementary.where(mask, filled, input.detach(), dtype=input._a.dtype)._a
+    mutated(input, None, "masked_fill_")
+    return input
+
+
+@op("torch method out")
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """The elements under the mask, in order, as a 1-d tensor (torch docs: torch.masked_select)."""
+    mask = _mask(mask, "masked_select")
+    shape = broadcast_shapes("masked_select", input._a.shape, mask._a.shape)
+    spread = input if input._a.shape == shape else input.expand(shape)
+    return spread.reshape(-1)[(mask if mask._a.shape == shape else mask.expand(shape)).reshape(-1)]
+
+
+@op("torch method inplace")
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """input with source's first elements where the mask holds, in order (torch docs: Tensor.masked_scatter)."""
+    mask = _mask(mask, "masked_scatter")
+    if source.dtype is not input.dtype:
+        raise RuntimeError(
+            f"masked_scatter: expected self and source to have same dtypes but got {input.dtype.name} and {source.dtype.name}"
+        )
+    shape = broadcast_shapes("masked_scatter", input._a.shape, mask._a.shape)
+    input = input if input._a.shape == shape else input.expand(shape)
+    mask = mask if mask._a.shape == shape else mask.expand(shape)
+    wanted = int(mask._a.sum()) if not mask.is_meta else 0
+    if wanted > source._a.size:
+        raise RuntimeError(
+            f"masked_scatter: expected self and source to have same number of elements: the mask selects {wanted}, source has "
+            f"{source._a.size}"
+        )
+    return prims.masked_scatter(input, mask, source)
+
+
+@op("torch method out")
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+    """Indices of the elements that aren't zero, one row each, or one tensor for each dimension (torch docs: torch.nonzero)."""
+    check_tensor(input, "nonzero")
+    if as_tuple:
+        return tuple(nonzero(input if input.ndim else input.reshape(1)).unbind(1))
+    return prims.nonzero(input)
+
+
+@op("torch method")
+def argwhere(input: Tensor) -> Tensor:
+    """Indices of the elements that aren't zero, one row each (torch docs: torch.argwhere)."""
+    return prims.nonzero(check_tensor(input, "argwhere"))
+
+
+@op("torch method out")
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """`nonzero` cut, or padded with `fill_value`, to `size` rows (torch docs: torch.nonzero_static)."""
+    if size < 0:
+        raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
+    found = prims.nonzero(input)
+    out = found.new_full((size, input.ndim), fill_value)
+    kept = min(size, int(found._a.shape[0]))
+    out[:kept] = found[:kept]
+    return out
