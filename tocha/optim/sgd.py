@@ -137,7 +137,7 @@ def sgd(
         grad = regularised(param, grad, weight_decay, maximize)
         if momentum != 0:
             if buffer is None:
-                buffer = grad.detach().clone()
+                buffer = grad.clone()
                 momentum_buffer_list[i] = _like(buffer, params[i])
             else:
                 buffer.mul_(momentum).add_(grad, alpha=1 - dampening)

@@ -65,7 +65,7 @@ def get_swa_multi_avg_fn() -> Callable[..., None]:
                 if _floating(average):
                     average.lerp_(current.to(average.dtype), 1 / (count + 1))
                 else:
-                    average.add_((current - average) / (count + 1))
+                    average.copy_(average + (current - average) / (count + 1))
 
     return swa_update
 
