@@ -19,10 +19,13 @@ add, sub, mul, div, neg = np.add, np.subtract, np.multiply, np.divide, np.negati
 eq, ne, lt, le, gt, ge = np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal
 pow, floor_div, rem = np.power, np.floor_divide, np.remainder
 add_reduce, max_reduce, min_reduce = np.add.reduce, np.maximum.reduce, np.minimum.reduce  # half the time of np.sum on small arrays
+# Reductions, always called with axis= and keepdims=; the ufunc's own method skips a Python wrapper.
+reduce_add, reduce_mul, reduce_max, reduce_min = np.add.reduce, np.multiply.reduce, np.maximum.reduce, np.minimum.reduce
+reduce_or, reduce_and = np.logical_or.reduce, np.logical_and.reduce
 _SCIPY_SPECIAL = frozenset((
     "erf", "erfc", "erfinv", "erfcx", "gammaln", "digamma", "polygamma", "zeta", "i0", "i0e", "i1", "i1e", "j0", "j1",
     "ndtr", "ndtri", "log_ndtr", "xlogy", "xlog1py", "gammainc", "gammaincc", "expit", "logit", "entr", "k0", "k1",
-    "k0e", "k1e", "y0", "y1", "spherical_jn", "betaln", "log_expit",
+    "airy", "k0e", "k1e", "y0", "y1", "spherical_jn", "betaln", "log_expit",
 ))  # fmt: skip
 
 

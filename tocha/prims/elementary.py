@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tocha.prims.pointwise import pointwise
+from tocha.backends.meta import MetaArray
+from tocha.dispatch.prim import prim
+from tocha.prims.pointwise import broadcast_shapes, pointwise
 
 
 def conj(x: Any) -> Any:
@@ -17,6 +19,32 @@ def conj(x: Any) -> Any:
     if isinstance(x, complex):
         return x.conjugate()
     return x.conj() if getattr(x, "is_complex", None) and x.is_complex() else x
+
+
+# ---- choosing
+
+
+def _where_infer(condition: Any, input: Any, other: Any, *, dtype: Any) -> MetaArray:
+    return MetaArray(broadcast_shapes("where", condition.shape, input.shape, other.shape), dtype)
+
+
+@prim("where", "pointwise", half="native", infer=_where_infer,
+      vjp=(None, lambda g, condition: keep(g, condition), lambda g, condition: keep(g, ~condition)))  # fmt: skip
+def where(xp: Any, condition: Any, input: Any, other: Any, *, dtype: Any) -> Any:
+    """input where a bool condition holds, else other; both as `dtype`."""
+    if input.dtype is not dtype:
+        input = input.astype(dtype)
+    return xp.where(condition, input, other if other.dtype is dtype else other.astype(dtype))
+
+
+where.fit = True
+
+
+@prim("keep", "pointwise", half="native", vjp=(lambda g, mask: keep(g, mask), None),
+      infer=lambda input, mask: MetaArray(input.shape, input.dtype))  # fmt: skip
+def keep(xp: Any, input: Any, mask: Any) -> Any:
+    """input where a bool mask (which broadcasts to it) holds, else 0: NaN and Inf don't leak as through a product."""
+    return xp.where(mask, input, input.dtype.type(0))
 
 
 # ---- arithmetic
@@ -119,3 +147,148 @@ sigmoid = pointwise(
     "sigmoid", lambda o, x: o.div(1.0, o.add(1.0, o.exp(o.neg(x)))), vjp=lambda g, out: g * conj(out * (1 - out)), promote="float",
     spell="torch method inplace out F special:expit", doc="1 / (1 + e^-input) (torch docs: torch.sigmoid).",
 )  # fmt: skip
+
+# ---- powers
+
+
+def _pow(o: Any, x: Any, y: Any) -> Any:
+    if x.dtype.kind not in "iu" or not o.any(o.lt(y, 0)):
+        return o.pow(x, y)
+    negative = o.lt(y, 0)  # 1 and -1 have inverses; the rest truncate to 0
+    one, zero = x.dtype.type(1), x.dtype.type(0)
+    unit = o.where(o.eq(x, 1), one, o.where(o.eq(x, -1), o.where(o.bitwise_and(y, 1), -one, one), zero)) if x.dtype.kind == "i" else o.where(
+        o.eq(x, 1), one, zero
+    )
+    return o.where(negative, unit, o.pow(x, o.where(negative, zero, y)))
+
+
+def _pow_base_vjp(g: Any, x: Any, y: Any) -> Any:
+    return g * conj(where_number(y == 0, 0, y * x ** (y - 1)))
+
+
+def _pow_exponent_vjp(g: Any, x: Any, y: Any, out: Any) -> Any:
+    base = x if hasattr(x, "_a") else out.new_tensor(x, dtype=out.dtype)
+    complex_ = out.is_complex()
+    safe = (base == 0) & ((y.real >= 0) if y.is_complex() else (y >= 0)) if not complex_ else (base == 0) & ((y.real if y.is_complex() else y) >= 0)
+    return g * conj(keep(out * base.log(), ~safe))
+
+
+def where_number(condition: Any, number: float, value: Any) -> Any:
+    """`number` where the condition holds, else the tensor's value."""
+    return where(condition, value.new_tensor(number), value, dtype=value.dtype.np)
+
+
+pow_tensor = pointwise("pow", _pow, vjp=(_pow_base_vjp, _pow_exponent_vjp), refuse=("bool",), spell="", domain=(0.5, 2.0))
+
+
+def _pow_scalar(o: Any, x: Any, *, exponent: Any) -> Any:
+    """Small exponents by multiplication: exact, and much faster than a general power."""
+    if exponent == 2:
+        return o.mul(x, x)
+    if exponent == 3:
+        return o.mul(o.mul(x, x), x)
+    if x.dtype.kind in "iu":
+        return o.pow(x, x.dtype.type(exponent))
+    if exponent == 0.5:
+        return o.sqrt(x)
+    if exponent == -0.5:
+        return o.div(1.0, o.sqrt(x))
+    if exponent == -1:
+        return o.div(1.0, x)
+    if exponent == -2:
+        return o.div(1.0, o.mul(x, x))
+    return o.pow(x, x.dtype.type(exponent))
+
+
+def _pow_scalar_vjp(g: Any, x: Any, *, exponent: Any) -> Any:
+    if exponent == 0:
+        return g.new_zeros(g.shape)
+    if exponent == 2:
+        return g * conj(2 * x)
+    return g * conj(exponent * x ** (exponent - 1))
+
+
+pow_scalar = pointwise("pow_scalar", _pow_scalar, vjp=_pow_scalar_vjp, refuse=("bool",), spell="", domain=(0.5, 2.0))
+
+# ---- ternary arithmetic
+
+
+def _lerp(o: Any, x: Any, y: Any, w: Any) -> Any:
+    near = o.lt(o.abs(w), 0.5)
+    step = o.sub(y, x)
+    return o.where(near, o.add(x, o.mul(w, step)), o.sub(y, o.mul(step, o.sub(1, w))))
+
+
+lerp_tensor = pointwise(
+    "lerp", _lerp, refuse=("bool", "integral"), spell="",
+    vjp=(lambda g, w: g * conj(1 - w), lambda g, w: g * conj(w), lambda g, x, y: g * conj(y - x)),
+)  # fmt: skip
+
+
+def _lerp_scalar(o: Any, x: Any, y: Any, *, weight: Any) -> Any:
+    step = o.sub(y, x)
+    return o.add(x, o.mul(step, weight)) if abs(weight) < 0.5 else o.sub(y, o.mul(step, 1 - weight))
+
+
+lerp_scalar = pointwise(
+    "lerp_scalar", _lerp_scalar, refuse=("bool", "integral"), spell="",
+    vjp=(lambda g, *, weight: g * conj(1 - weight), lambda g, *, weight: g * conj(weight)),
+)  # fmt: skip
+
+
+def _scaled_product(o: Any, x: Any, y: Any, z: Any, *, value: Any) -> Any:
+    return o.add(x, o.mul(y, z) if value == 1 else o.mul(o.mul(y, value if x.dtype.kind in "fc" else x.dtype.type(value)), z))
+
+
+addcmul = pointwise(
+    "addcmul", _scaled_product, spell="",
+    vjp=(lambda g: g, lambda g, z, *, value: g * conj(z * value), lambda g, y, *, value: g * conj(y * value)),
+)  # fmt: skip
+addcdiv = pointwise(
+    "addcdiv", lambda o, x, y, z, *, value: o.add(x, o.mul(value, o.div(y, z))), promote="float", spell="", domain=(0.5, 2.0),
+    vjp=(lambda g: g, lambda g, z, *, value: g * conj(value / z), lambda g, y, z, *, value: -g * conj(value * y / (z * z))),
+)  # fmt: skip
+
+# ---- two arguments, floating point
+
+pointwise(
+    "atan2", lambda o, x, y: o.arctan2(x, y), promote="float", refuse=("complex",), numbers=False, alias=("arctan2",),
+    vjp=(lambda g, x, y: _over_norm(g * y, x, y), lambda g, x, y: _over_norm(-g * x, x, y)),
+    doc="Angle of the point (other, input) (torch docs: torch.atan2).",
+)  # fmt: skip
+
+
+def _over_norm(g: Any, x: Any, y: Any) -> Any:
+    """g / (x² + y²), 0 at the origin."""
+    square = x * x + y * y
+    return keep(g / square, square != 0)
+
+
+pointwise(
+    "hypot", lambda o, x, y: o.hypot(x, y), refuse=("complex", "integral", "bool"), numbers=False,
+    vjp=(lambda g, x, out: keep(g * (x / out), out != 0), lambda g, y, out: keep(g * (y / out), out != 0)),
+    doc="sqrt(input² + other²) without overflow (torch docs: torch.hypot).",
+)  # fmt: skip
+
+
+def _log_add(o: Any, x: Any, y: Any, power: str, log1p: Any) -> Any:
+    """The larger one plus log(1 + e^-difference); complex numbers are compared by real part."""
+    ahead = o.ge(x.real, y.real)
+    high, low = o.where(ahead, x, y), o.where(ahead, y, x)
+    same = o.logical_and(o.isinf(high.real), o.eq(x, y))
+    return o.where(same, high, o.add(high, log1p(getattr(o, power)(o.sub(low, high)))))
+
+
+def _logaddexp(o: Any, x: Any, y: Any) -> Any:
+    return _log_add(o, x, y, "exp", o.log1p) if x.dtype.kind == "c" else o.logaddexp(x, y)
+
+
+for _name, _rule, _base in (("logaddexp", _logaddexp, "exp"), ("logaddexp2", lambda o, x, y: o.logaddexp2(x, y), "exp2")):
+    pointwise(
+        _name, _rule, refuse=("bool", "integral") + (("complex",) if _base == "exp2" else ()), numbers=False, spell="torch method out",
+        vjp=(
+            (lambda b: lambda g, x, out: g * conj(getattr(x - out, b)()))(_base),
+            (lambda b: lambda g, y, out: g * conj(getattr(y - out, b)()))(_base),
+        ),
+        doc=f"log of the sum of {'2' if _base == 'exp2' else 'e'}-powers, without overflow (torch docs: torch.{_name}).",
+    )  # fmt: skip

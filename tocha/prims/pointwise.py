@@ -33,6 +33,7 @@ _FLOAT32 = np.dtype(np.float32)
 _ARITHMETIC_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
 _REAL_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64))
 _INTEGER_NP = frozenset(np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64, np.uint8))
+_SMALL = 1 << 24  # Python integers up to this are exact in float32
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 ALL: dict[str, Pointwise] = {}
 
@@ -40,17 +41,18 @@ ALL: dict[str, Pointwise] = {}
 class Pointwise(Prim):
     """A pointwise primitive. `promote`: 'same' or 'float'; `output`: 'same', 'bool' or 'real' (of the computed type).
 
-    `refuse`: types ('bool', 'complex', 'float', 'integral') it isn't defined for. `direct`: types on which the rule is a single NumPy
+    `refuse`: types ('bool', 'complex', 'float', 'integral') it isn't defined for. `numbers`: whether the second operand
+    may be a Python number. `direct`: types on which the rule is a single NumPy
     function giving torch's result, so that eager calls it without promotion.
     """
 
     def __init__(
         self, name: str, scalar: Callable[..., Any], vjp: Any, promote: str, output: str, refuse: tuple[str, ...],
-        domain: tuple[float, float],
+        domain: tuple[float, float], numbers: bool = True,
     ) -> None:  # fmt: skip
         super().__init__(name, "pointwise", scalar, vjp)
         self.scalar, self.promote, self.output, self.fit, self.domain = scalar, promote, output, True, domain
-        self.refuse, self.scaled = refuse, False
+        self.refuse, self.scaled, self.numbers = refuse, False, numbers
         if not callable(vjp) and vjp is not None and len(vjp) != len(self.arguments):
             raise TypeError(f"{name}: {len(vjp)} gradient rules for {len(self.arguments)} arguments")
         self.ufunc, self.direct = _single_ufunc(scalar, len(self.arguments)), frozenset[Any]()
@@ -76,6 +78,16 @@ class Pointwise(Prim):
 
     def values(self, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The result as an array: promote, compute (half precision in float32), round once."""
+        alike = self._alike(args)
+        if alike is not None:
+            try:
+                got = state.run(self.impl, namespace(alike[0]), *alike, **params)
+            except ValueError:
+                self.broadcast([np.shape(a) for a in alike])
+                raise
+            if got.__class__ is _ndarray and got.dtype is alike[0].dtype and not any(got is a for a in alike):
+                return got
+            return _finish(got, alike, dtypes.bool_.np if self.output == "bool" else alike[0].dtype)
         compute = self.compute_dtype(args)
         target = self.result_dtype(compute).np
         arrays = [a._a if isinstance(a, Tensor) else a for a in args]
@@ -87,20 +99,28 @@ class Pointwise(Prim):
         xp = namespace(first)
         if xp is meta:
             return meta.MetaArray(self.broadcast([np.shape(a) for a in arrays]), target)
-        inner = _FLOAT32 if compute in HALF else compute.np
+        inner = _FLOAT32 if compute in HALF and self.half == "float32" else compute.np
         arrays = [a.astype(inner, copy=False) if hasattr(a, "astype") else number(a, inner) for a in arrays]
         try:
             got = state.run(self.impl, xp, *arrays, **params)
         except ValueError:
             self.broadcast([np.shape(a) for a in arrays])  # raises torch's error if shapes are at fault
             raise
-        if xp.name == "cpu" and got.__class__ is not _ndarray:
-            got = _asarray(got)
-        if got.dtype is not target:
-            got = state.run(got.astype, target)
-        elif any(got is a for a in arrays):
-            got = got.copy()
-        return got
+        return _finish(got, arrays, target)
+
+    def _alike(self, args: tuple[Any, ...]) -> list[Any] | None:
+        """The operands' arrays where all are CPU tensors of one float type (nothing to promote), else None."""
+        arrays = [a._a if isinstance(a, Tensor) else None for a in args]
+        first = arrays[0]
+        if first is None or first.__class__ is not _ndarray or first.dtype not in _REAL_NP:
+            return None
+        if "float" in self.refuse or self.output == "real":
+            return None
+        found = first.dtype
+        for a in arrays:
+            if a is None or a.__class__ is not _ndarray or a.dtype is not found:
+                return None
+        return arrays
 
     def compute_dtype(self, args: tuple[Any, ...]) -> dtype:
         """The type the rule computes in; NotImplementedError/RuntimeError where it isn't defined."""
@@ -119,6 +139,15 @@ class Pointwise(Prim):
 
     def broadcast(self, shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
         return broadcast_shapes(self.name, *shapes)
+
+
+def _finish(got: Any, arrays: list[Any], target: Any) -> Any:
+    """A kernel's result as an array of its own, of type `target`."""
+    if got.__class__ is not _ndarray and isinstance(got, (np.generic, *_NUMBERS)):
+        got = _asarray(got)
+    if got.dtype is not target:
+        return state.run(got.astype, target)
+    return got.copy() if any(got is a for a in arrays) else got
 
 
 def _refusal(name: str, compute: dtype) -> Exception:
@@ -180,7 +209,7 @@ def _single_ufunc(scalar: Callable[..., Any], count: int) -> Any:
         return None
     try:
         called = scalar(_Probe(), *names)
-    except TypeError:  # arithmetic on what a probe returns: not a single call
+    except (TypeError, AttributeError):  # it does more with what a probe returns: not a single call
         return None
     if not (isinstance(called, tuple) and len(called) == 2 and called[1] == names):
         return None
@@ -193,11 +222,11 @@ def _single_ufunc(scalar: Callable[..., Any], count: int) -> Any:
 def pointwise(
     name: str, scalar: Callable[..., Any], vjp: Any = None, *, spell: str = "torch method inplace out", promote: str = "same",
     output: str = "same", refuse: tuple[str, ...] = (), alias: tuple[str, ...] = (), doc: str = "",
-    domain: tuple[float, float] = (-2.0, 2.0), scaled: bool = False,
+    domain: tuple[float, float] = (-2.0, 2.0), scaled: bool = False, numbers: bool = True,
 ) -> Pointwise:  # fmt: skip
     """Register a pointwise operator from its scalar rule. Rules of one or two arguments get their public function here;
     with `spell=""` only the primitive is made, and a function in tocha.ops gives it a torch signature."""
-    rule = Pointwise(name, scalar, vjp, promote, output, refuse, domain)
+    rule = Pointwise(name, scalar, vjp, promote, output, refuse, domain, numbers)
     rule.doc, rule.scaled = doc, scaled
     words = spell.split()
     if words:
@@ -247,12 +276,13 @@ def _write_out(rule: Pointwise, name: str, out: Tensor, args: tuple[Any, ...]) -
     return write_out(name, rule, out, args, {})
 
 
-def check_operands(name: str, args: tuple[Any, ...]) -> None:
-    """TypeError for operands that are neither tensors nor numbers."""
+def check_operands(name: str, args: tuple[Any, ...], numbers: bool = True) -> None:
+    """TypeError for operands that are neither tensors nor (if `numbers`) Python numbers."""
     for i, a in enumerate(args):
-        if not isinstance(a, (Tensor, *_NUMBERS)):
+        if not isinstance(a, (Tensor, *_NUMBERS) if numbers else Tensor):
             label = ("input", "other", "third")[min(i, 2)]
-            raise TypeError(f"{name}(): argument '{label}' (position {i + 1}) must be Tensor or Number, not {type(a).__name__}")
+            wanted = "Tensor or Number" if numbers else "Tensor"
+            raise TypeError(f"{name}(): argument '{label}' (position {i + 1}) must be {wanted}, not {type(a).__name__}")
     if not any(isinstance(a, Tensor) for a in args):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(args[0]).__name__}")
 
@@ -320,6 +350,7 @@ def _unary(rule: Pointwise, name: str) -> Callable[..., Any]:
 
 def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
     ufunc, direct = rule.ufunc, rule.direct
+    weak = _REAL_NP if rule.numbers else frozenset()
     differentiable, savers = rule.vjp is not None, _binary_savers(rule)
 
     def call(input: Any, other: Any, *, out: Tensor | None = None) -> Any:
@@ -331,8 +362,8 @@ def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
                     b = other._a
                     if b.__class__ is not _ndarray or b.dtype is not a.dtype:
                         b = None
-                elif other.__class__ is float and a.dtype in _REAL_NP:
-                    b = other
+                elif (other.__class__ is float or other.__class__ is int) and a.dtype in weak:
+                    b = other if other.__class__ is float or -_SMALL <= other <= _SMALL else None
                 if b is not None:
                     try:
                         r = state.run(ufunc, a, b)
@@ -359,7 +390,7 @@ def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
         return plain(input, other, out=out)
 
     def plain(input: Any, other: Any, *, out: Tensor | None = None) -> Any:
-        check_operands(name, (input, other))
+        check_operands(name, (input, other), rule.numbers)
         return rule(input, other) if out is None else _write_out(rule, name, out, (input, other))
 
     return call
@@ -393,7 +424,7 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
     ufunc, direct = rule.ufunc, rule.direct if rule.output == "same" else frozenset()
 
     def plain(input: Tensor, *others: Any) -> Tensor:
-        check_operands(name, (input, *others))
+        check_operands(name, (input, *others), rule.numbers)
         check_writable(input, name)
         if input._a.dtype in direct and not (state.grad and (input._rg or _any_rg(others))):
             arrays = [o._a if isinstance(o, Tensor) else o for o in others]
@@ -423,7 +454,9 @@ def _fits(other: Any, array: Any) -> bool:
     """Whether a NumPy ufunc gives torch's result for this operand without promotion."""
     if other.__class__ is _ndarray and array.__class__ is _ndarray:
         return other.dtype is array.dtype
-    return other.__class__ is float and array.dtype in _REAL_NP
+    if array.dtype not in _REAL_NP:
+        return False
+    return other.__class__ is float or (other.__class__ is int and -_SMALL <= other <= _SMALL)
 
 
 __all__ = ["HALF_NP", "Pointwise", "broadcast_shapes", "pointwise"]
