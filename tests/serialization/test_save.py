@@ -109,7 +109,7 @@ def test_unpicklable_objects_leave_the_file_alone(tmp_path):
     torch.save(1, path)
     with pytest.raises((pickle.PicklingError, AttributeError)):
         torch.save(lambda: 1, path)
-    with pytest.raises(TypeError, match="memory_format|contiguous_format"):
+    with pytest.raises(TypeError, match="contiguous_format"):
         torch.save(torch.contiguous_format, path)
     assert torch.load(path) == 1 and os.listdir(tmp_path) == ["x.pt"]
 
@@ -117,7 +117,7 @@ def test_unpicklable_objects_leave_the_file_alone(tmp_path):
 def test_bad_targets(tmp_path):
     with pytest.raises(AttributeError, match="'write' attribute"):
         torch.save(1, 5)
-    with pytest.raises(RuntimeError, match="Parent directory .* does not exist"):
+    with pytest.raises(RuntimeError, match="Parent directory"):
         torch.save(1, tmp_path / "no" / "x.pt")
     with pytest.raises(IsADirectoryError):
         torch.save(1, tmp_path)
