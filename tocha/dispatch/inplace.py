@@ -27,10 +27,13 @@ def check_writable(target: Tensor, operator: str) -> None:
         if view is not None:
             _check_view(view, operator)
     if _overlaps_itself(target):
-        raise RuntimeError(
-            f"{operator}: unsupported operation: more than one element of the written-to tensor refers to a single "
-            "memory location. Please clone() the tensor before performing the operation."
-        )
+        raise RuntimeError(_OVERLAP.format(operator))
+
+
+_OVERLAP = (
+    "{}: unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please "
+    "clone() the tensor before performing the operation."
+)
 
 
 def _check_view(view: View, operator: str) -> None:
@@ -175,7 +178,7 @@ class ViewScatter(Node):
 
 
 def write_out(
-    name: str, function: Callable[..., Any], out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    name: str, function: Callable[..., Any], out: Any, args: tuple[Any, ...], kwargs: dict[str, Any], strict: bool = False
 ) -> Any:
     """Run `function` and write its results into `out` (a tensor, or one for each result), resizing them if needed."""
     outs = out if isinstance(out, (tuple, list)) else (out,)
@@ -188,11 +191,15 @@ def write_out(
     for o in outs:
         if not isinstance(o, Tensor):
             raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(o).__name__}")
+        if _overlaps_itself(o):
+            raise RuntimeError(_OVERLAP.format(name))
     got = function(*args, **kwargs)
     results = got if isinstance(got, (tuple, list)) else (got,)
     if len(results) != len(outs):
         raise TypeError(f"{name}(): out= takes {len(results)} tensor(s), got {len(outs)}")
     for r, o in zip(results, outs, strict=True):
+        if strict and r.dtype is not o.dtype:
+            raise RuntimeError(f"{name}(): Expected out tensor to have dtype {r.dtype}, but got {o.dtype} instead")
         if not dtypes.can_cast(r.dtype, o.dtype):
             raise RuntimeError(f"{name}(): result type {r.dtype.name} can't be cast to the desired output type {o.dtype.name}")
         if r.device != o.device:

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from tocha.backends import namespace
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor, wrap_dim
 from tocha.ops.indexing import check_broadcast, check_put, check_range, index_tensors, put, read_items
+from tocha.ops.select import masked_fill
 from tocha.prims import indexing as prims
-from tocha.tensor import Tensor
+from tocha.tensor import Tensor, wrap
 
 Shape = tuple[int, ...]
 
@@ -18,7 +20,9 @@ Shape = tuple[int, ...]
 def _check_index(index: Any, name: str) -> Tensor:
     check_tensor(index, name, "index", 2)
     if index._a.dtype.name not in ("int64", "int32"):
-        raise RuntimeError(f"{name}(): Expected dtype int64 for index")
+        if index._a.size:
+            raise RuntimeError(f"{name}(): Expected dtype int64 for index")
+        return index.long()
     return index  # type: ignore[no-any-return]
 
 
@@ -51,12 +55,12 @@ def _lifted(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(t if t._a.ndim else t.reshape(1) for t in tensors)
 
 
-@op("torch method out")
+@op("torch method strictout")
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """Values along a dimension at the index (torch docs: torch.gather)."""
     d = _along(input, dim, index, None, "gather")
     if index._a.size == 0:
-        return input.new_empty(index.shape)
+        return prims.index(input.reshape(-1), index.long(), dims=(0,))
     if input._a.ndim and index._a.ndim:
         return prims.gather(input, index, dim=d)
     return prims.gather(*_lifted(input, index), dim=d).reshape(index.shape)
@@ -109,7 +113,7 @@ def _source(input: Tensor, index: Tensor, src: Any, name: str) -> Tensor:
     return input.new_full((), src).expand(index.shape)
 
 
-@op("torch method inplace out")
+@op("torch method inplace strictout")
 def scatter(
     input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
 ) -> Tensor:
@@ -117,7 +121,7 @@ def scatter(
     return _scatter(input, dim, index, value if src is None else src, reduce, "scatter")
 
 
-@op("torch method inplace out")
+@op("torch method inplace strictout")
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """src added along a dimension at the index (torch docs: torch.scatter_add)."""
     d = _along(input, dim, index, check_tensor(src, "scatter_add", "src", 4), "scatter_add")
@@ -129,7 +133,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 
-@op("torch method inplace out")
+@op("torch method inplace strictout")
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
@@ -153,7 +157,7 @@ def _one_index(input: Tensor, dim: int, index: Any, name: str) -> tuple[int, Ten
     return wrap_dim(dim, input.ndim, name), index.reshape(1) if index._a.ndim == 0 else index
 
 
-@op("torch method out")
+@op("torch method strictout")
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """Slices of a dimension at the given indices (torch docs: torch.index_select)."""
     d, i = _one_index(input, dim, index, "index_select")
@@ -190,7 +194,7 @@ def _write_slices(input: Tensor, dim: int, index: Tensor, source: Any, accumulat
     return prims.index_put(lifted, value, i, dims=(d,), accumulate=accumulate).reshape(input.shape)
 
 
-@op("torch method inplace out")
+@op("torch method inplace strictout")
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     """alpha * source added to the slices at the indices (torch docs: torch.index_add)."""
     scaled = source if alpha.__class__ is int and alpha == 1 else source * _alpha(alpha, input)
@@ -203,7 +207,7 @@ def _alpha(alpha: Any, input: Tensor) -> Any:
     return alpha
 
 
-@op("torch method inplace out")
+@op("torch method inplace strictout")
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Slices at the indices replaced by source's (torch docs: torch.index_copy)."""
     return _write_slices(input, dim, index, source, False, "index_copy")
@@ -215,18 +219,20 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     d, i = _one_index(input, dim, index, "index_fill")
     if isinstance(value, Tensor):
         if value._a.ndim:
-            raise RuntimeError(f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
-        filled = value.to(input.dtype)
-    else:
-        if isinstance(value, complex) and not input.dtype.is_complex:
-            raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
-        filled = input.new_full((), value)
-    size = (input._a.shape or (1,))[d]
-    check_range(i, size, d, negative=True)
-    return prims.index_put(_lifted(input)[0], filled, i, dims=(d,), accumulate=False).reshape(input.shape)
+            raise RuntimeError(
+                f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s)."
+            )
+    elif isinstance(value, complex) and not input.dtype.is_complex:
+        raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
+    shape = input._a.shape or (1,)
+    check_range(i, shape[d], d, negative=True)
+    chosen = wrap(namespace(i._a).zeros(shape[d], bool))
+    put(chosen, (i,), (0,), wrap(np.array(True)), False, "index_fill")
+    mask = chosen.reshape((-1,) + (1,) * (len(shape) - d - 1))
+    return masked_fill(input, mask if input._a.ndim else mask.reshape(()), value)
 
 
-@op("torch method inplace out")
+@op("torch method inplace strictout")
 def index_reduce(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
@@ -283,7 +289,7 @@ def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = F
     return put(seen, tensors, dims, check_tensor(values, "index_put_", "values", 3), accumulate, "index_put_")
 
 
-@op("torch method out")
+@op("torch method strictout")
 def take(input: Tensor, index: Tensor) -> Tensor:
     """Elements at positions of the flattened input (torch docs: torch.take)."""
     if check_tensor(index, "take", "index", 2)._a.dtype.name != "int64":
@@ -292,7 +298,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
         raise IndexError("take(): tried to take from an empty tensor")
     flat = input.reshape(-1)
     check_range(index, flat._a.shape[0], 0, negative=True)
-    return prims.index(flat, index, dims=(0,)) if index._a.size else input.new_empty(index.shape)
+    return prims.index(flat, index, dims=(0,))
 
 
 @op("torch method inplace", name="put")

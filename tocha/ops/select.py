@@ -26,7 +26,7 @@ def _mask(mask: Any, name: str, argument: str = "mask") -> Tensor:
     if not isinstance(mask, Tensor):
         raise TypeError(f"{name}(): argument '{argument}' must be Tensor, not {type(mask).__name__}")
     if mask._a.dtype.kind != "b":
-        if mask._a.dtype.name == "uint8" and name != "masked_fill":
+        if mask._a.dtype.name == "uint8" and name == "masked_select":
             warnings.warn(f"{name} received a mask with dtype torch.uint8, please use a bool mask", UserWarning, stacklevel=4)
             return mask.bool()
         raise RuntimeError(f"{name}: expected {argument} to be a bool tensor, but got a tensor with dtype {mask.dtype.name}")
@@ -106,7 +106,7 @@ def masked_fill_(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     return input
 
 
-@op("torch method out")
+@op("torch method strictout")
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements under the mask, in order, as a 1-d tensor (torch docs: torch.masked_select)."""
     mask = _mask(mask, "masked_select")
@@ -135,7 +135,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     return prims.masked_scatter(input, mask, source)
 
 
-@op("torch method out")
+@op("torch method strictout")
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Indices of the elements that aren't zero, one row each, or one tensor for each dimension (torch docs: torch.nonzero)."""
     check_tensor(input, "nonzero")
@@ -150,7 +150,7 @@ def argwhere(input: Tensor) -> Tensor:
     return prims.nonzero(check_tensor(input, "argwhere"))
 
 
-@op("torch method out")
+@op("torch method strictout")
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     """`nonzero` cut, or padded with `fill_value`, to `size` rows (torch docs: torch.nonzero_static)."""
     if size < 0:

@@ -268,6 +268,8 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     if input.ndim == 0:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     d = wrap_dim(dim, input.ndim, "narrow")
+    if isinstance(start, Tensor) and (start.ndim or start._a.dtype.kind not in "iu"):
+        raise RuntimeError("narrow: start must be an 0-dim integral Tensor.")
     start = int(start)
     size = input._a.shape[d]
     if length < 0:
