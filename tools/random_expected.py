@@ -1,6 +1,7 @@
-"""Writes tests/rng/expected.json: digests of random tensors as real torch makes them.
+"""Writes tests/rng/expected.json and tests/ops/random_expected.json: digests of what real torch draws.
 
-Run where torch is installed: python tools/random_expected.py
+The second maps expressions to what they give after manual_seed(0): add an expression with an empty list and
+run this where torch is installed: python tools/random_expected.py
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 SIZES = (1, 15, 16, 17, 31, 100, 1000)
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.uint8, torch.bool)
-TARGET = Path(__file__).resolve().parent.parent / "tests" / "rng" / "expected.json"
+TESTS = Path(__file__).resolve().parent.parent / "tests"
 
 Fill = Callable[[torch.Tensor], torch.Tensor]
 FILLS: dict[str, tuple[Fill, tuple[torch.dtype, ...]]] = {
@@ -51,14 +52,14 @@ FILLS: dict[str, tuple[Fill, tuple[torch.dtype, ...]]] = {
 
 def digest(x: torch.Tensor) -> str:
     """A short hash of the tensor's bytes."""
-    return hashlib.sha256(bytes(x.ravel().clone().untyped_storage())).hexdigest()[:16]
+    return hashlib.sha256(bytes(x.flatten().clone().untyped_storage())).hexdigest()[:16]
 
 
 def state_digest() -> str:
     return hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()[:16]
 
 
-def main() -> None:
+def write_samplers(target: Path) -> None:
     expected: dict[str, list[list[object]]] = {}
     for name, (fill, dtypes) in FILLS.items():
         rows = expected[name] = []
@@ -71,7 +72,22 @@ def main() -> None:
         f'"{name}": [\n' + ",\n".join(json.dumps(row) for row in rows) + "\n]"
         for name, rows in expected.items()
     )
-    TARGET.write_text("{\n" + text + "\n}\n", encoding="utf-8")
+    target.write_text("{\n" + text + "\n}\n", encoding="utf-8")
+
+
+def write_expressions(target: Path) -> None:
+    lines = []
+    for expression in json.loads(target.read_text(encoding="utf-8")):
+        torch.manual_seed(0)
+        x = eval(expression, {"torch": torch, "F": torch.nn.functional})
+        row = [str(x.dtype).removeprefix("torch."), list(x.shape), digest(x), state_digest()]
+        lines.append(f"{json.dumps(expression)}: {json.dumps(row)}")
+    target.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def main() -> None:
+    write_samplers(TESTS / "rng" / "expected.json")
+    write_expressions(TESTS / "ops" / "random_expected.json")
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def _warn_precision(value: int, what: str, dtype: DType) -> None:
             f"{_CPP[dtype.name]} can support discrete uniform distribution only within this range. This "
             "warning will become an error in version 1.7 release, please fix the code in advance",
             UserWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
 
 
