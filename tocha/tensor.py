@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tocha import dtypes
 from tocha.autograd.graph import HookTable, Hooks, Node, RemovableHandle, Version, version_of
@@ -55,7 +55,13 @@ class View:
         return bool(self.base._rg)
 
 
-class Tensor:
+if TYPE_CHECKING:
+    from tocha._operators import Operators as _Operators
+else:
+    _Operators = object
+
+
+class Tensor(_Operators):
     """A strided multi-dimensional array that records gradients (torch docs: torch.Tensor)."""
 
     __slots__ = ("__dict__", "__weakref__", "_a", "_extra", "_grad", "_node", "_nr", "_rg", "_vc", "_view")
