@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,15 +14,15 @@ class BackwardHookFunction(Function):
     """Identity whose backward first lets `report` see and replace the gradients."""
 
     @staticmethod
-    def forward(ctx: Any, report: Callable, *tensors: Any) -> Any:
+    def forward(ctx: Any, report: Callable, materialize: bool, *tensors: Any) -> Any:
         ctx.report = report
-        ctx.set_materialize_grads(False)
+        ctx.set_materialize_grads(materialize)
         ctx.mark_non_differentiable(*[t for t in tensors if not t.requires_grad])
         return tensors
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return (None, *ctx.report(grads))
+        return (None, None, *ctx.report(grads))
 
 
 class BackwardHook:
@@ -38,7 +39,7 @@ class BackwardHook:
 
     def setup_input_hook(self, args: tuple) -> tuple:
         """Wrap the tensors of `args`; without one that needs a gradient the hooks fire at the output."""
-        wrapped, self.input_index = self._wrap(args, self._on_inputs)
+        wrapped, self.input_index = self._wrap(args, self._on_inputs, True)
         self.n_inputs = len(args)
         return wrapped
 
@@ -52,18 +53,18 @@ class BackwardHook:
         def report(grads: tuple) -> tuple:
             return self._on_outputs(grads, index, n)
 
-        wrapped, found = self._wrap(outputs, report)
+        wrapped, found = self._wrap(outputs, report, False)
         index.extend(found or ())
         if single:
             return wrapped[0]
         return type(result)(*wrapped) if hasattr(result, "_fields") else wrapped
 
-    def _wrap(self, values: tuple, report: Callable) -> tuple[tuple, list[int] | None]:
+    def _wrap(self, values: tuple, report: Callable, materialize: bool) -> tuple[tuple, list[int] | None]:
         index = [i for i, v in enumerate(values) if isinstance(v, tocha.Tensor)]
         if not (tocha.is_grad_enabled() and any(values[i].requires_grad for i in index)):
             return values, None
         wrapped = list(values)
-        for i, t in zip(index, BackwardHookFunction.apply(report, *[values[i] for i in index])):
+        for i, t in zip(index, BackwardHookFunction.apply(report, materialize, *[values[i] for i in index])):
             wrapped[i] = t
         return tuple(wrapped), index
 
@@ -75,6 +76,14 @@ class BackwardHook:
                 full = _checked(new, n, "Backward pre hook", "grad_output")
         self.grad_outputs = full
         if self.input_index is None:
+            if self.user_hooks:
+                warnings.warn(
+                    "Full backward hook is firing when gradients are computed with respect to module "
+                    "outputs since "
+                    "no inputs require gradients. See torch.nn.Module.register_full_backward_hook for more "
+                    "details.",
+                    stacklevel=5,
+                )
             for hook in self.user_hooks:
                 new = hook(self.module, (None,) * max(self.n_inputs, 0), full)
                 if new is not None and not (isinstance(new, tuple) and all(g is None for g in new)):
