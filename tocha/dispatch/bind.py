@@ -24,6 +24,11 @@ def bind(prim: Prim, *args: Any, **params: Any) -> Any:
     """Run `prim` on tensors (None where an argument is optional) and record it. One tensor, or a tuple of them."""
     if INTERPRETERS or _unusual(args):
         return override.dispatch_prim(prim, args, params)
+    return bind_plain(prim, args, params)
+
+
+def bind_plain(prim: Prim, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """`bind` on tensors that hold arrays."""
     if prim.family == "view":
         return _bind_view(prim, args[0], params)
     outs = run(prim, args, params)

@@ -11,7 +11,7 @@ from tocha.autograd.graph import Node, version_of
 from tocha.autograd.mode import state
 from tocha.autograd.views import refresh, replay
 from tocha.backends import namespace
-from tocha.dispatch.override import alias_as
+from tocha.dispatch.override import INTERPRETERS, alias_as
 from tocha.dispatch.prim import edge_of
 from tocha.tensor import Tensor, View
 
@@ -59,6 +59,13 @@ def _overlaps_itself(target: Tensor) -> bool:
 
 def assign(target: Tensor, value: Tensor, operator: str) -> Tensor:
     """Copy `value` into `target` (of the same shape, and a type it casts to) and rebase target's history onto it."""
+    if INTERPRETERS and hasattr(target, "assign_in_place"):
+        return target.assign_in_place(value, operator)  # type: ignore[no-any-return]
+    if INTERPRETERS and hasattr(value, "assign_in_place"):
+        raise RuntimeError(
+            f"vmap: {operator} is not possible because the value depends on a mapped input and the target does not. Write it out "
+            "of place, or make the target from a mapped tensor"
+        )
     if value._a.shape != target._a.shape:
         raise RuntimeError(
             f"{operator}: output with shape {list(target.shape)} doesn't match the broadcast shape {list(value.shape)}"

@@ -75,6 +75,12 @@ class Prim:
 
         return bind(self, *args, **params)
 
+    def plain(self, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """The call with no interpreter to ask."""
+        from tocha.dispatch.bind import bind_plain
+
+        return bind_plain(self, args, params)
+
     def plan(self, needs: Any) -> Plan:
         """What to save and which rules to run when the arguments in `needs` want gradients."""
         found = self.plans.get(needs)

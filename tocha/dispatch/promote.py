@@ -51,8 +51,11 @@ def _raise(result: dtype, lower: dtype, is_number: bool) -> dtype:
 
 
 def common_dtype(operands: Iterable[Any], kind: str) -> dtype:
-    """The type a pointwise operator computes in. `kind`: 'same', or 'float' (integers become the default float)."""
+    """The type a pointwise operator computes in. `kind`: 'same', 'number' (bools become int64)
+    or 'float' (integers become the default float)."""
     found = result_type(operands)
     if kind == "float" and found.category < dtypes.FLOATING:
         return dtypes.get_default_dtype()
+    if kind == "number" and found is dtypes.bool_:
+        return dtypes.int64
     return found

@@ -41,14 +41,14 @@ ALL: dict[str, Pointwise] = {}
 class Pointwise(Prim):
     """A pointwise primitive. `promote`: 'same' or 'float'; `output`: 'same', 'bool' or 'real' (of the computed type).
 
-    `refuse`: types ('bool', 'complex', 'float', 'integral') it isn't defined for. `numbers`: whether the second operand
-    may be a Python number. `direct`: types on which the rule is a single NumPy
+    `refuse`: types ('bool', 'complex', 'float', 'integral') it isn't defined for. `numbers`: which of two operands may be
+    a Python number ('both', 'second', 'none'). `direct`: types on which the rule is a single NumPy
     function giving torch's result, so that eager calls it without promotion.
     """
 
     def __init__(
         self, name: str, scalar: Callable[..., Any], vjp: Any, promote: str, output: str, refuse: tuple[str, ...],
-        domain: tuple[float, float], numbers: bool = True,
+        domain: tuple[float, float], numbers: str = "both",
     ) -> None:  # fmt: skip
         super().__init__(name, "pointwise", scalar, vjp)
         self.scalar, self.promote, self.output, self.fit, self.domain = scalar, promote, output, True, domain
@@ -68,6 +68,10 @@ class Pointwise(Prim):
         """Values and history for tensors and Python numbers in any mix."""
         if INTERPRETERS or _unusual(args):
             return override.dispatch_prim(self, args, params)
+        return self.plain(args, params)
+
+    def plain(self, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """The call on tensors that hold arrays."""
         out = wrap(self.values(args, params))
         if state.grad and self.vjp is not None and out._a.dtype.kind not in "biu":
             for a in args:
@@ -222,7 +226,7 @@ def _single_ufunc(scalar: Callable[..., Any], count: int) -> Any:
 def pointwise(
     name: str, scalar: Callable[..., Any], vjp: Any = None, *, spell: str = "torch method inplace out", promote: str = "same",
     output: str = "same", refuse: tuple[str, ...] = (), alias: tuple[str, ...] = (), doc: str = "",
-    domain: tuple[float, float] = (-2.0, 2.0), scaled: bool = False, numbers: bool = True,
+    domain: tuple[float, float] = (-2.0, 2.0), scaled: bool = False, numbers: str = "both",
 ) -> Pointwise:  # fmt: skip
     """Register a pointwise operator from its scalar rule. Rules of one or two arguments get their public function here;
     with `spell=""` only the primitive is made, and a function in tocha.ops gives it a torch signature."""
@@ -276,12 +280,13 @@ def _write_out(rule: Pointwise, name: str, out: Tensor, args: tuple[Any, ...]) -
     return write_out(name, rule, out, args, {})
 
 
-def check_operands(name: str, args: tuple[Any, ...], numbers: bool = True) -> None:
-    """TypeError for operands that are neither tensors nor (if `numbers`) Python numbers."""
+def check_operands(name: str, args: tuple[Any, ...], numbers: str = "both") -> None:
+    """TypeError for operands that are neither tensors nor, where `numbers` allows them, Python numbers."""
     for i, a in enumerate(args):
-        if not isinstance(a, (Tensor, *_NUMBERS) if numbers else Tensor):
+        allowed = numbers == "both" or (numbers == "second" and i > 0)
+        if not isinstance(a, (Tensor, *_NUMBERS) if allowed else Tensor):
             label = ("input", "other", "third")[min(i, 2)]
-            wanted = "Tensor or Number" if numbers else "Tensor"
+            wanted = "Tensor or Number" if allowed else "Tensor"
             raise TypeError(f"{name}(): argument '{label}' (position {i + 1}) must be {wanted}, not {type(a).__name__}")
     if not any(isinstance(a, Tensor) for a in args):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(args[0]).__name__}")
@@ -350,7 +355,7 @@ def _unary(rule: Pointwise, name: str) -> Callable[..., Any]:
 
 def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
     ufunc, direct = rule.ufunc, rule.direct
-    weak = _REAL_NP if rule.numbers else frozenset()
+    weak = frozenset() if rule.numbers == "none" else _REAL_NP
     differentiable, savers = rule.vjp is not None, _binary_savers(rule)
 
     def call(input: Any, other: Any, *, out: Tensor | None = None) -> Any:
@@ -426,6 +431,8 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
     def plain(input: Tensor, *others: Any) -> Tensor:
         check_operands(name, (input, *others), rule.numbers)
         check_writable(input, name)
+        if rule.output == "real" and input._a.dtype.kind == "c":
+            raise RuntimeError(f"In-place {rule.name} is not supported for complex tensors.")
         if input._a.dtype in direct and not (state.grad and (input._rg or _any_rg(others))):
             arrays = [o._a if isinstance(o, Tensor) else o for o in others]
             if all(_fits(o, input._a) for o in arrays):

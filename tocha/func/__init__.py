@@ -1,0 +1,17 @@
+"""torch.func: function transforms (grad, vjp, jvp, jacobians, vmap) that compose."""
+
+from tocha.func._grad import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
+from tocha.func._vmap import vmap
+
+__all__ = [
+    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
+    "stack_module_state", "vjp", "vmap",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    if name in ("functional_call", "stack_module_state"):
+        from tocha.func import _modules
+
+        return getattr(_modules, name)
+    raise AttributeError(f"module 'torch.func' has no attribute {name!r}")
