@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tocha
 from tocha.dispatch.registry import op
+from tocha.ops.dropout import dropout as drop
+from tocha.ops.matmul import linear
+from tocha.ops.shape import cat, stack
+from tocha.tensor import Tensor
 
 #: A step: (projected input, state, recurrent weight, recurrent bias, projection) to the new state, hidden
 #: part first.
@@ -19,7 +22,7 @@ Step = Callable[[Any, tuple, Any, Any, Any], tuple]
 
 
 def _linear(x: Any, weight: Any, bias: Any) -> Any:
-    return tocha.nn.functional.linear(x, weight, bias)
+    return linear(x, weight, bias)
 
 
 def _lstm_step(gx: Any, state: tuple, w_hh: Any, b_hh: Any, w_hr: Any) -> tuple:
@@ -69,7 +72,7 @@ def _run_forward(step: Step, steps: Sequence[Any], sizes: list[int], state: tupl
         outputs.append(state[0])
     if finished:
         finished.append(state)
-        state = tuple(tocha.cat(parts[::-1], 0) for parts in map(list, zip(*finished)))
+        state = tuple(cat(parts[::-1], 0) for parts in map(list, zip(*finished)))
     return outputs, state
 
 
@@ -81,7 +84,7 @@ def _run_reverse(step: Step, steps: Sequence[Any], sizes: list[int], state: tupl
     outputs = []
     for gx, size in zip(reversed(steps), reversed(sizes)):
         if size > n:
-            state = tuple(tocha.cat([s, f[n:size]], 0) for s, f in zip(state, first))
+            state = tuple(cat([s, f[n:size]], 0) for s, f in zip(state, first))
             n = size
         state = step(gx, state, *weights)
         outputs.append(state[0])
@@ -130,12 +133,12 @@ def _run_layers(
             outputs, state = run(
                 step, steps, sizes, initial[cell], (w_hh, b_hh, weights[-1] if projected else None)
             )
-            outs.append(tocha.stack(outputs, 0) if batch_sizes is None else tocha.cat(outputs, 0))
+            outs.append(stack(outputs, 0) if batch_sizes is None else cat(outputs, 0))
             finals.append(state)
-        x = outs[0] if directions == 1 else tocha.cat(outs, -1)
+        x = outs[0] if directions == 1 else cat(outs, -1)
         if dropout and train and layer < num_layers - 1:
-            x = tocha.nn.functional.dropout(x, dropout, training=True)
-    return x, *(tocha.stack(list(states), 0) for states in zip(*finals))
+            x = drop(x, dropout, training=True)
+    return x, *(stack(list(states), 0) for states in zip(*finals))
 
 
 def _check_padded(mode: str, input: Any, batch_first: bool) -> None:
@@ -181,7 +184,7 @@ def _packed(
 
 
 def _states(hx: Any) -> tuple:
-    return (hx,) if isinstance(hx, tocha.Tensor) else tuple(hx)
+    return (hx,) if isinstance(hx, Tensor) else tuple(hx)
 
 
 def _layer(mode: str, packed: bool, args: tuple, kwargs: dict[str, Any]) -> tuple:
@@ -223,26 +226,26 @@ def lstm(*args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
 
     Hochreiter and Schmidhuber 1997; torch docs: torch.nn.LSTM.
     """
-    return _layer("LSTM", len(args) > 1 and isinstance(args[1], tocha.Tensor), args, kwargs)
+    return _layer("LSTM", len(args) > 1 and isinstance(args[1], Tensor), args, kwargs)
 
 
 @op("torch")
 def gru(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
     """As :func:`lstm` with one state tensor `hx`: output and h (Cho et al. 2014; torch docs:
     torch.nn.GRU)."""
-    return _layer("GRU", len(args) > 2 and isinstance(args[2], tocha.Tensor), args, kwargs)
+    return _layer("GRU", len(args) > 2 and isinstance(args[2], Tensor), args, kwargs)
 
 
 @op("torch")
 def rnn_tanh(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
     """As :func:`gru` for `h = tanh(W_ih x + b_ih + W_hh h + b_hh)` (torch docs: torch.nn.RNN)."""
-    return _layer("RNN_TANH", len(args) > 2 and isinstance(args[2], tocha.Tensor), args, kwargs)
+    return _layer("RNN_TANH", len(args) > 2 and isinstance(args[2], Tensor), args, kwargs)
 
 
 @op("torch")
 def rnn_relu(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
     """As :func:`rnn_tanh` with relu."""
-    return _layer("RNN_RELU", len(args) > 2 and isinstance(args[2], tocha.Tensor), args, kwargs)
+    return _layer("RNN_RELU", len(args) > 2 and isinstance(args[2], Tensor), args, kwargs)
 
 
 def _cell(mode: str, input: Any, state: tuple, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple:
@@ -266,7 +269,7 @@ def lstm_cell(
     input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
 ) -> tuple[Any, Any]:
     """One step: input (N, in) and (h, c), each (N, hidden), to the new (h, c)."""
-    if isinstance(hx, tocha.Tensor):
+    if isinstance(hx, Tensor):
         raise TypeError("lstm_cell(): argument 'hx' (position 2) must be tuple of Tensors, not Tensor")
     if len(hx) != 2:
         raise RuntimeError("lstm_cell expects two hidden states")
