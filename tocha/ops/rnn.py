@@ -21,35 +21,31 @@ from tocha.tensor import Tensor
 Step = Callable[[Any, tuple, Any, Any, Any], tuple]
 
 
-def _linear(x: Any, weight: Any, bias: Any) -> Any:
-    return linear(x, weight, bias)
-
-
 def _lstm_step(gx: Any, state: tuple, w_hh: Any, b_hh: Any, w_hr: Any) -> tuple:
     h, c = state
-    i, f, g, o = (_linear(h, w_hh, b_hh) + gx).chunk(4, 1)
+    i, f, g, o = (linear(h, w_hh, b_hh) + gx).chunk(4, 1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
     h = o.sigmoid() * c.tanh()
     if w_hr is not None:
-        h = _linear(h, w_hr, None)
+        h = linear(h, w_hr, None)
     return h, c
 
 
 def _gru_step(gx: Any, state: tuple, w_hh: Any, b_hh: Any, w_hr: Any) -> tuple:
     (h,) = state
     n = h.shape[1]
-    gh = _linear(h, w_hh, b_hh)
+    gh = linear(h, w_hh, b_hh)
     r, z = (gx[:, : 2 * n] + gh[:, : 2 * n]).sigmoid().chunk(2, 1)
     new = (gx[:, 2 * n :] + r * gh[:, 2 * n :]).tanh()
     return ((h - new) * z + new,)
 
 
 def _tanh_step(gx: Any, state: tuple, w_hh: Any, b_hh: Any, w_hr: Any) -> tuple:
-    return ((_linear(state[0], w_hh, b_hh) + gx).tanh(),)
+    return ((linear(state[0], w_hh, b_hh) + gx).tanh(),)
 
 
 def _relu_step(gx: Any, state: tuple, w_hh: Any, b_hh: Any, w_hr: Any) -> tuple:
-    return ((_linear(state[0], w_hh, b_hh) + gx).relu(),)
+    return ((linear(state[0], w_hh, b_hh) + gx).relu(),)
 
 
 _STEPS: dict[str, Step] = {
@@ -127,7 +123,7 @@ def _run_layers(
             weights = tuple(params[cell * per_cell : (cell + 1) * per_cell])
             w_ih, w_hh = weights[:2]
             b_ih, b_hh = weights[2:4] if has_biases else (None, None)
-            gx = _linear(x, w_ih, b_ih)
+            gx = linear(x, w_ih, b_ih)
             steps = gx.unbind(0) if batch_sizes is None else gx.split(sizes, 0)
             run = _run_reverse if direction else _run_forward
             outputs, state = run(
@@ -261,7 +257,7 @@ def _cell(mode: str, input: Any, state: tuple, w_ih: Any, w_hh: Any, b_ih: Any, 
             )
         if s.shape[1] != hidden:
             raise RuntimeError(f"hidden{i} has inconsistent hidden_size: got {s.shape[1]}, expected {hidden}")
-    return _STEPS[mode](_linear(input, w_ih, b_ih), state, w_hh, b_hh, None)
+    return _STEPS[mode](linear(input, w_ih, b_ih), state, w_hh, b_hh, None)
 
 
 @op("torch")
