@@ -13,6 +13,7 @@ from tocha.ops import reduce
 from tocha.ops import indexing
 from tocha.ops import inspect
 from tocha.ops import matmul
+from tocha.ops import norm
 from tocha.ops import memory
 from tocha.ops import scatter
 from tocha.ops import select

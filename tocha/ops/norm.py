@@ -1,0 +1,311 @@
+"""Normalisation functions with torch's signatures (torch docs: torch.nn.functional, normalization functions)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tocha import dtypes
+from tocha.autograd.mode import no_grad
+from tocha.dispatch.registry import op
+from tocha.ops.arguments import check_tensor
+from tocha.prims import norm as prims
+from tocha.prims.view import index_scatter
+from tocha.tensor import Tensor
+
+Shape = tuple[int, ...]
+
+
+def _floating(name: str, input: Tensor) -> None:
+    if check_tensor(input, name)._a.dtype not in dtypes.FLOAT_NP:
+        raise NotImplementedError(f"\"{name}\" not implemented for '{input.dtype.name}' tensors")
+
+
+def _normalized_shape(name: str, input: Tensor, normalized_shape: Any, weight: Tensor | None, bias: Tensor | None) -> Shape:
+    wanted = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    if not wanted:
+        raise RuntimeError(f"{name}: Expected normalized_shape to be at least 1-dimensional, but got normalized_shape = []")
+    for label, x in (("weight", weight), ("bias", bias)):
+        if x is not None and x._a.shape != wanted:
+            raise RuntimeError(
+                f"{name}: Expected {label} to be of same shape as normalized_shape, but got {label} of shape {list(x.shape)} and "
+                f"normalized_shape = {list(wanted)}"
+            )
+    if input._a.shape[input._a.ndim - len(wanted) :] != wanted or input._a.ndim < len(wanted):
+        raise RuntimeError(
+            f"{name}: Given normalized_shape={list(wanted)}, expected input with shape [*, {', '.join(map(str, wanted))}], but got input of "
+            f"size{list(input.shape)}"
+        )
+    return wanted
+
+
+def _layer_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
+    _floating("layer_norm", input)
+    wanted = _normalized_shape("layer_norm", input, normalized_shape, weight, bias)
+    n = input._a.ndim
+    return prims.standardize(
+        input, weight, bias, shape=input._a.shape, axes=tuple(range(n - len(wanted), n)), affine=wanted, eps=eps
+    )
+
+
+@op("F")
+def layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Zero mean and unit variance over the last dimensions, then weight and bias of that shape (Ba et al. 2016; torch docs:
+    torch.nn.functional.layer_norm)."""
+    return _layer_norm(input, normalized_shape, weight, bias, eps)[0]  # type: ignore[no-any-return]
+
+
+@op("torch", name="layer_norm")
+def _torch_layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Tensor:  # fmt: skip
+    """`torch.nn.functional.layer_norm`."""
+    return _layer_norm(input, normalized_shape, weight, bias, eps)[0]  # type: ignore[no-any-return]
+
+
+@op("torch")
+def native_layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """layer_norm with the mean and reciprocal standard deviation used."""
+    out, mean, var = _layer_norm(input, normalized_shape, weight, bias, eps)
+    return out, mean.detach(), (var.detach() + eps).rsqrt()
+
+
+@op("F torch")
+def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """Unit mean square over the last dimensions, then weight; `eps` None is the type's machine epsilon (Zhang and Sennrich 2019;
+    torch docs: torch.nn.functional.rms_norm)."""
+    if check_tensor(input, "rms_norm").is_complex():
+        return _complex_rms_norm(input, normalized_shape, weight, eps)
+    _floating("rms_norm", input)
+    wanted = _normalized_shape("rms_norm", input, normalized_shape, weight, None)
+    if eps is None:
+        eps = dtypes.finfo(dtypes.float32 if input.dtype in dtypes.HALF else input.dtype).eps
+    return prims.rms_norm(input, weight, dims=len(wanted), eps=eps)  # type: ignore[no-any-return]
+
+
+def _complex_rms_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None, eps: float | None) -> Tensor:
+    """As torch computes it: the mean of squares (not of squared magnitudes) under the root."""
+    wanted = _normalized_shape("rms_norm", input, normalized_shape, weight, None)
+    if eps is None:
+        eps = dtypes.finfo(input.dtype).eps
+    n = 1
+    for s in wanted:
+        n *= s
+    dims = tuple(range(input.ndim - len(wanted), input.ndim))
+    out = input * ((input * input).sum(dims, keepdim=True) / n + eps).rsqrt()
+    return out if weight is None else out * weight
+
+
+def _group_norm(input: Tensor, num_groups: int, weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
+    _floating("group_norm", input)
+    if input.ndim < 2:
+        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.ndim}")
+    n, c = input._a.shape[:2]
+    if num_groups <= 0 or c % num_groups:
+        raise RuntimeError(
+            f"Expected number of channels in input to be divisible by num_groups, but got input of shape {list(input.shape)} and "
+            f"num_groups={num_groups}"
+        )
+    for label, x in (("weight", weight), ("bias", bias)):
+        if x is not None and x._a.shape != (c,):
+            raise RuntimeError(
+                f"Expected {label} to be a vector of size equal to the number of channels in input, but got {label} of shape {list(x.shape)} "
+                f"and input of shape {list(input.shape)}"
+            )
+    rest = 1
+    for s in input._a.shape[2:]:
+        rest *= s
+    return prims.standardize(
+        input, weight, bias, shape=(n, num_groups, c // num_groups, rest), axes=(2, 3), affine=(num_groups, c // num_groups, 1), eps=eps
+    )
+
+
+@op("F")
+def group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Zero mean and unit variance over each group of channels of each sample (Wu and He 2018; torch docs:
+    torch.nn.functional.group_norm)."""
+    return _group_norm(input, num_groups, weight, bias, eps)[0]  # type: ignore[no-any-return]
+
+
+@op("torch", name="group_norm")
+def _torch_group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5, cudnn_enabled: bool = True
+) -> Tensor:
+    """`torch.nn.functional.group_norm`."""
+    return _group_norm(input, num_groups, weight, bias, eps)[0]  # type: ignore[no-any-return]
+
+
+@op("torch")
+def native_group_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """group_norm with the mean and reciprocal standard deviation used."""
+    out, mean, var = prims.standardize(
+        input, weight, bias, shape=(N, group, C // group, HxW), axes=(2, 3), affine=(group, C // group, 1), eps=eps
+    )
+    return out, mean.detach().reshape(N, group), (var.detach() + eps).rsqrt().reshape(N, group)
+
+
+# ---- batch and instance normalisation
+
+
+def _check_channels(name: str, input: Tensor, tensors: dict[str, Tensor | None]) -> None:
+    _floating(name, input)
+    if input.ndim < 2:
+        if not input._a.size:
+            return
+        raise RuntimeError(f"{name}: expected input of at least 2 dimensions (N, C, ...), got {list(input.shape)}")
+    c = input._a.shape[1]
+    for label, x in tensors.items():
+        if x is not None and x._a.size != c:
+            raise RuntimeError(f"{name}: {label} should contain {c} elements not {x._a.size}")
+
+
+def _update_running(running: Tensor | None, value: Any, momentum: float) -> None:
+    """running = (1 - momentum) * running + momentum * value, in place."""
+    if running is not None:
+        with no_grad():
+            running.mul_(1 - momentum).add_(value.to(running.dtype), alpha=momentum)
+
+
+def _batch_norm(
+    input: Tensor, running_mean: Any, running_var: Any, weight: Any, bias: Any, training: bool, momentum: Any, eps: float
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The output, and the batch's mean and biased variance where those were used."""
+    shape = input._a.shape
+    if not training:
+        if running_mean is None or running_var is None:
+            raise RuntimeError("batch_norm: Expected running_mean and running_var to be defined when training=False")
+        return prims.batch_norm_given(input, weight, bias, running_mean, running_var, eps=eps), None, None
+    if len(shape) < 2:
+        return input.clone(), None, None
+    n, c = shape[:2]
+    rest = 1
+    for s in shape[2:]:
+        rest *= s
+    out, mean, var = prims.standardize(input, weight, bias, shape=(n, c, rest), axes=(0, 2), affine=(c, 1), eps=eps)
+    mean, var = mean.detach().reshape(c), var.detach().reshape(c)
+    if n * rest and (running_mean is not None or running_var is not None):
+        _update_running(running_mean, mean, momentum)
+        _update_running(running_var, var * (n * rest / max(n * rest - 1, 1)), momentum)
+    return out, mean, var
+
+
+@op("F")
+def batch_norm(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None, bias: Tensor | None = None,
+    training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Zero mean and unit variance of each channel, over the batch in training (which updates the running statistics in place),
+    else by the running statistics (Ioffe and Szegedy 2015; torch docs: torch.nn.functional.batch_norm)."""
+    if training:
+        _more_than_one(input)
+    _check_channels("batch_norm", input, {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias})
+    return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)[0]
+
+
+def _more_than_one(input: Tensor) -> None:
+    shape = input._a.shape
+    values = 1
+    for i, s in enumerate(shape):
+        values *= 1 if i == 1 else s
+    if values == 1:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
+
+
+@op("torch", name="batch_norm")
+def _torch_batch_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None, training: bool,
+    momentum: float, eps: float, cudnn_enabled: bool = True,
+) -> Tensor:  # fmt: skip
+    """`torch.nn.functional.batch_norm` with the native order of arguments."""
+    _check_channels("batch_norm", input, {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias})
+    return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)[0]
+
+
+@op("torch")
+def native_batch_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None, training: bool,
+    momentum: float, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """batch_norm with the batch's mean and reciprocal standard deviation (empty outside training)."""
+    _check_channels("native_batch_norm", input, {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias})
+    out, mean, var = _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    if mean is None or var is None:
+        return out, input.new_empty(0), input.new_empty(0)
+    return out, mean, (var + eps).rsqrt()
+
+
+@op("F")
+def instance_norm(
+    input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None, weight: Tensor | None = None,
+    bias: Tensor | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Zero mean and unit variance of each channel of each sample; `use_input_stats` False takes the running statistics (Ulyanov et
+    al. 2016; torch docs: torch.nn.functional.instance_norm)."""
+    _check_channels("instance_norm", input, {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias})
+    shape = input._a.shape
+    n, c = shape[:2]
+    rest = 1
+    for s in shape[2:]:
+        rest *= s
+    if not use_input_stats:
+        if running_mean is None or running_var is None:
+            raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")
+        return prims.batch_norm_given(input, weight, bias, running_mean, running_var, eps=eps)  # type: ignore[no-any-return]
+    if rest == 1:
+        raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
+    out, mean, var = prims.standardize(input, weight, bias, shape=(n, c, rest), axes=(2,), affine=(c, 1), eps=eps)
+    if n and (running_mean is not None or running_var is not None):
+        _update_running(running_mean, mean.detach().reshape(n, c).sum(0) / n, momentum)
+        _update_running(running_var, var.detach().reshape(n, c).sum(0) * (rest / (rest - 1) / n), momentum)
+    return out  # type: ignore[no-any-return]
+
+
+@op("torch", name="instance_norm")
+def _torch_instance_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    use_input_stats: bool, momentum: float, eps: float, cudnn_enabled: bool = True,
+) -> Tensor:  # fmt: skip
+    """`torch.nn.functional.instance_norm` with the native order of arguments."""
+    return instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+
+
+@op("F")
+def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """input over (k + alpha * mean of squares of `size` neighbouring channels)^beta (Krizhevsky et al. 2012; torch docs:
+    torch.nn.functional.local_response_norm)."""
+    if check_tensor(input, "local_response_norm").ndim < 3:
+        raise ValueError(f"Expected 3D or higher dimensionality                          input (got {input.ndim} dimensions)")
+    if not input._a.size:
+        return input
+    c = input._a.shape[1]
+    square = input * input
+    before = size // 2
+    total = square.new_zeros(square.shape)
+    for shift in range(-before, size - before):  # channel i adds channel i + shift where that exists
+        low, high = max(0, -shift), min(c, c - shift)
+        if low < high:
+            part = square.narrow(1, low + shift, high - low)
+            shape = tuple(square.shape)
+            total = total + index_scatter(part, shape=shape, index=(slice(None), slice(low, high)))
+    mean = total / size if input.dtype.is_floating_point or input.dtype.is_complex else total // size
+    return input / (mean * alpha + k) ** beta
+
+
+@op("F")
+def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Tensor | None = None) -> Tensor:
+    """input over its p-norm along `dim`, which counts as at least `eps` (torch docs: torch.nn.functional.normalize)."""
+    denominator = input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input)
+    if out is None:
+        return input / denominator
+    from tocha.dispatch.registry import NAMESPACES
+
+    return NAMESPACES["torch"]["div"](input, denominator, out=out)  # type: ignore[no-any-return]
