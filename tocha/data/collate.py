@@ -57,7 +57,7 @@ def _same_mapping(like: Any, items: dict[Any, Any]) -> Any:
             out = copy.copy(like)
             out.update(items)
             return out
-        return type(like)(items)  # type: ignore[call-arg]
+        return type(like)(items)
     except TypeError:
         return items
 
@@ -70,7 +70,7 @@ def _same_sequence(like: Any, items: list[Any]) -> Any:
             for i, item in enumerate(items):
                 out[i] = item
             return out
-        return type(like)(items)  # type: ignore[call-arg]
+        return type(like)(items)
     except TypeError:
         return items
 
@@ -126,12 +126,12 @@ def collate_numpy_scalar_fn(batch: Any, *, collate_fn_map: CollateMap | None = N
 
 def collate_float_fn(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Any:
     """Python floats, as a float64 tensor (batch,)."""
-    return tocha.tensor(batch, dtype=tocha.float64)
+    return tocha.as_tensor(batch, dtype=tocha.float64)
 
 
 def collate_int_fn(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Any:
     """Python integers or booleans, as an int64 or bool tensor (batch,)."""
-    return tocha.tensor(batch)
+    return tocha.as_tensor(batch)
 
 
 def collate_str_fn(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Any:

@@ -103,19 +103,20 @@ class DataLoader(Generic[_T_co]):
             raise ValueError(
                 "batch_size=None option disables auto-batching and is mutually exclusive with drop_last"
             )
+        order: Any = sampler
         if sampler is None:
             if iterable:
-                sampler = _InfiniteConstantSampler()
+                order = _InfiniteConstantSampler()
             elif shuffle:
-                sampler = RandomSampler(dataset, generator=generator)
+                order = RandomSampler(dataset, generator=generator)
             else:
-                sampler = SequentialSampler(dataset)
+                order = SequentialSampler(dataset)
         if batch_size is not None and batch_sampler is None:
-            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+            batch_sampler = BatchSampler(order, batch_size, drop_last)
 
         self.batch_size = batch_size
         self.drop_last = drop_last
-        self.sampler = sampler
+        self.sampler = order
         self.batch_sampler = batch_sampler
         self.generator = generator
         if collate_fn is None:
@@ -168,7 +169,7 @@ class DataLoader(Generic[_T_co]):
             self._iterator = self._get_iterator()
         else:
             self._iterator._reset(self)
-        return self._iterator  # type: ignore[no-any-return]
+        return self._iterator
 
     def __len__(self) -> int:
         if self._dataset_kind == _DatasetKind.Map:

@@ -177,7 +177,7 @@ class ChainDataset(IterableDataset[Any]):
             yield from dataset
 
     def __len__(self) -> int:
-        return sum(len(dataset) for dataset in self._members())  # type: ignore[arg-type, misc]
+        return sum(len(dataset) for dataset in self._members())
 
 
 class Subset(Dataset[_T_co]):

@@ -18,7 +18,7 @@ __all__ = ["DistributedSampler"]
 
 def _process_group() -> Any:
     try:
-        import tocha.distributed as dist
+        import tocha.distributed as dist  # type: ignore[import-not-found]
     except ImportError:
         dist = None
     if dist is None or not dist.is_available():

@@ -221,7 +221,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         return None
 
     def _store(self, result: Result) -> None:
-        task = self._tasks.get(result.index)
+        task = self._tasks.get(result.number)
         if task is not None:
             task.result = result.data
             task.worker.outstanding -= 1

@@ -107,9 +107,9 @@ class _Multiline(str):
 
 
 class Fetch(NamedTuple):
-    """A request for the batch with running number `index`."""
+    """A request for the batch with running number `number`."""
 
-    index: int
+    number: int
     items: Any
 
 
@@ -122,7 +122,7 @@ class Resume(NamedTuple):
 class Result(NamedTuple):
     """The answer to a `Fetch`: a batch, an ExceptionWrapper, or an EndOfData."""
 
-    index: int
+    number: int
     data: Any
 
 
@@ -206,7 +206,7 @@ def _serve(setup: WorkerSetup, channel: Channel) -> None:
         elif not ended:
             data = failure if fetcher is None else _fetch(fetcher, request.items, setup, where)
             ended = isinstance(data, EndOfData)
-            _answer(channel, request.index, data, where)
+            _answer(channel, request.number, data, where)
         # Requests after the end were sent before the loader knew about it; it expects no answer.
 
 
@@ -234,12 +234,12 @@ def _next_request(channel: Channel, parent_pid: int) -> Any:
     return None if payload is None else pickle.loads(payload)
 
 
-def _answer(channel: Channel, index: int, data: Any, where: str) -> None:
+def _answer(channel: Channel, number: int, data: Any, where: str) -> None:
     try:
-        payload, descriptor = shared.dumps(Result(index, data))
+        payload, descriptor = shared.dumps(Result(number, data))
     except Exception:
         # What can't be pickled is an error of this batch, to be told like any other.
-        payload, descriptor = shared.dumps(Result(index, ExceptionWrapper(where)))
+        payload, descriptor = shared.dumps(Result(number, ExceptionWrapper(where)))
     try:
         channel.send(payload, descriptor)
     finally:

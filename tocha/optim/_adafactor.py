@@ -64,7 +64,7 @@ class Adafactor(RuleOptimizer):
         super().__init__(params, defaults)
 
     def _new_state(self, p: Any, group: dict[str, Any]) -> dict[str, Any]:
-        state: dict[str, Any] = {"step": tocha.tensor(0.0, dtype=new_step(p, group).dtype)}
+        state: dict[str, Any] = {"step": tocha.zeros((), dtype=new_step(p, group).dtype)}
         grad = p.grad
         if grad.dim() > 1:
             row, col = list(grad.shape), list(grad.shape)

@@ -185,7 +185,7 @@ def new_step(p: Any, group: dict[str, Any]) -> Any:
     """
     if group.get("capturable") or group.get("fused"):
         return tocha.zeros((), dtype=step_dtype(group.get("fused")), device=p.device)
-    return tocha.tensor(0.0, dtype=step_dtype())
+    return tocha.zeros((), dtype=step_dtype())
 
 
 def zeros_like(p: Any) -> Any:

@@ -6,6 +6,7 @@ Source: torch docs, torch.optim.Muon; Jordan et al. 2024.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import tocha
@@ -20,7 +21,7 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 NEWTON_SCHULZ_STEPS = 5
 
 #: How the learning rate depends on the shape (A, B) of a matrix.
-_RATE_RULES = {
+_RATE_RULES: dict[str, Callable[[int, int], float]] = {
     "original": lambda a, b: math.sqrt(max(1, a / b)),
     "match_rms_adamw": lambda a, b: 0.2 * math.sqrt(max(a, b)),
 }

@@ -177,7 +177,7 @@ def adam(
     keep = capturable or differentiable
     beta1, beta2 = scalars(keep, beta1, beta2)
     # A tensor rate rounds in its own dtype before it becomes a number, as it does in torch.
-    number = (lambda x: x) if keep else as_number
+    number = as_scalar if keep else as_number
     decay = weight_decay != 0 and decoupled_weight_decay
     penalty = 0 if decoupled_weight_decay else weight_decay
     lr = as_scalar(lr)

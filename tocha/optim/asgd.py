@@ -68,7 +68,7 @@ class ASGD(RuleOptimizer):
         super().__setstate__(state)
         for group in self.param_groups:
             for p in group["params"]:
-                own = self.state.get(p)
+                own = self.state.get(p, {})
                 for key in ("eta", "mu") if own else ():
                     if not isinstance(own[key], tocha.Tensor):
                         own[key] = tocha.zeros_like(own["step"]) + own[key]

@@ -21,7 +21,6 @@ from ._common import (
     scalars,
     scale_,
     snapshot,
-    step_dtype,
     zeros_like,
 )
 from .optimizer import ParamsT
@@ -79,9 +78,7 @@ class NAdam(RuleOptimizer):
             for p in group["params"]:
                 own = self.state.get(p)
                 if own and not isinstance(own["mu_product"], tocha.Tensor):
-                    own["mu_product"] = tocha.tensor(
-                        own["mu_product"], dtype=step_dtype(), device=own["step"].device
-                    )
+                    own["mu_product"] = tocha.full_like(own["step"], own["mu_product"])
 
     def _new_state(self, p: Any, group: dict[str, Any]) -> dict[str, Any]:
         step = new_step(p, group)

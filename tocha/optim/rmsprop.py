@@ -134,8 +134,8 @@ def rmsprop(
     (lr,) = scalars(capturable or differentiable, lr)
     for i, param in enumerate(params):
         grad, square_avg = grads[i], square_avgs[i]
-        grad_avg = grad_avgs[i] if centered else None
-        buffer = momentum_buffer_list[i] if momentum > 0 else None
+        grad_avg: Any = grad_avgs[i] if centered else None
+        buffer: Any = momentum_buffer_list[i] if momentum > 0 else None
         if has_complex:
             param, grad, square_avg, grad_avg, buffer = real_views(param, grad, square_avg, grad_avg, buffer)
         state_steps[i].add_(1)

@@ -116,7 +116,7 @@ class AveragedModel(Module):
         self.module = deepcopy(model)
         if device is not None:
             self.module = self.module.to(device)
-        self.register_buffer("n_averaged", tocha.tensor(0, dtype=tocha.long, device=device))
+        self.register_buffer("n_averaged", tocha.zeros((), dtype=tocha.long, device=device))
         self.avg_fn = avg_fn
         self.multi_avg_fn = multi_avg_fn
         self.use_buffers = use_buffers

@@ -61,7 +61,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         share = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
 
-    def step(self, epoch: float | None = None) -> None:  # type: ignore[override]
+    def step(self, epoch: float | None = None) -> None:
         """Go to the next epoch or to `epoch`, which may be a fraction: `step(epoch + batch / batches)`."""
         if epoch is None and self.last_epoch < 0:
             epoch = 0
