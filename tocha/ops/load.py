@@ -4,23 +4,28 @@
 from __future__ import annotations
 
 from tocha.ops import activation
-from tocha.prims import elementary, logic, rounding, special
 from tocha.ops import arithmetic
+from tocha.ops import arrange
 from tocha.ops import convert
 from tocha.ops import convolution
 from tocha.ops import creation
-from tocha.ops import reduce
+from tocha.ops import dropout
+from tocha.ops import rnn
 from tocha.ops import indexing
 from tocha.ops import inspect
+from tocha.ops import join
 from tocha.ops import matmul
-from tocha.ops import norm
 from tocha.ops import memory
+from tocha.ops import norm
+from tocha.ops import random
+from tocha.ops import reduce
+from tocha.ops import sampling
 from tocha.ops import scatter
 from tocha.ops import select
 from tocha.ops import shape
-from tocha.ops import random
-from tocha.ops import sampling
-from tocha.ops import dropout
+from tocha.ops import triangle
+from tocha.ops import viewcopy
+from tocha.prims import elementary, logic, rounding, special
 from tocha.ops.operators import attach
 
 attach()

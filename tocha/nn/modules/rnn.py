@@ -31,7 +31,14 @@ def apply_permutation(tensor: Any, permutation: Any, dim: int = 1) -> Any:
 
 
 def _check_arguments(
-    mode: str, input_size: int, hidden_size: int, num_layers: int, bias: bool, dropout: Any, proj_size: int
+    mode: str,
+    input_size: int,
+    hidden_size: int,
+    num_layers: int,
+    bias: bool,
+    batch_first: bool,
+    dropout: Any,
+    proj_size: int,
 ) -> None:
     if not isinstance(dropout, numbers.Number) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
         raise ValueError(
@@ -46,8 +53,9 @@ def _check_arguments(
         )
     if not isinstance(hidden_size, int):
         raise TypeError(f"hidden_size should be of type int, got: {type(hidden_size).__name__}")
-    if not isinstance(bias, bool):
-        raise TypeError(f"bias should be of type bool, got: {type(bias).__name__}")
+    for name, flag in (("bias", bias), ("batch_first", batch_first)):
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name} should be of type bool, got: {type(flag).__name__}")
     for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
         if value <= 0:
             raise ValueError(f"{name} must be greater than zero")
@@ -90,7 +98,7 @@ class RNNBase(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        _check_arguments(mode, input_size, hidden_size, num_layers, bias, dropout, proj_size)
+        _check_arguments(mode, input_size, hidden_size, num_layers, bias, batch_first, dropout, proj_size)
         self.mode = mode
         self.input_size = input_size
         self.hidden_size = hidden_size
