@@ -1,0 +1,3 @@
+"""torch.utils.hooks."""
+
+from tocha.autograd.graph import RemovableHandle as RemovableHandle
