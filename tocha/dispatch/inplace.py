@@ -106,10 +106,14 @@ def mutated(target: Tensor, value: Tensor | None, operator: str) -> None:
     version_of(target).bump(operator)
     if not rebase:
         return
+    old, number = target._node, target._nr
     if target._view is None:
         _take_history(target, value)
     else:
         _rebase_base(target, target._view, value)
+    if target.retains_grad and old is not None and old.hooks is not None and target._node is not old:
+        old.hooks.retain.pop(number, None)  # `.grad` is that of the tensor's present value
+        target.retain_grad()
 
 
 def _take_history(target: Tensor, value: Tensor | None) -> None:

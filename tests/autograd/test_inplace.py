@@ -1,0 +1,133 @@
+"""In-place changes, views and version counters."""
+
+from __future__ import annotations
+
+import pytest
+
+import tocha as torch
+
+
+def test_writing_a_view_gives_the_base_a_history() -> None:
+    base = torch.zeros(4)
+    w = torch.tensor(3.0, requires_grad=True)
+    view = base[1:3]
+    view.add_(w)
+    view.mul_(w)
+    assert base.tolist() == [0.0, 9.0, 9.0, 0.0]
+    base.sum().backward()
+    assert w.grad.item() == 12.0  # d(2 w^2)/dw
+
+
+def test_views_made_before_see_the_new_history() -> None:
+    base = torch.zeros(3)
+    before = base[:2]
+    w = torch.tensor(2.0, requires_grad=True)
+    base.add_(w)
+    assert before.requires_grad
+    before.sum().backward()
+    assert w.grad.item() == 2.0
+
+
+def test_view_of_a_view_and_transpose() -> None:
+    base = torch.zeros(2, 3)
+    w = torch.ones(2, requires_grad=True)
+    base.t()[1].copy_(w * 5)
+    assert base.tolist() == [[0.0, 5.0, 0.0], [0.0, 5.0, 0.0]]
+    (base * torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])).sum().backward()
+    assert w.grad.tolist() == [10.0, 25.0]
+
+
+def test_overwriting_cuts_history() -> None:
+    x = torch.ones(2, requires_grad=True)
+    y = x * 2
+    y.zero_()
+    assert y.requires_grad
+    y.sum().backward()
+    assert x.grad is None or x.grad.tolist() == [0.0, 0.0]
+
+
+def test_changing_a_saved_input_names_operator_and_line() -> None:
+    x = torch.ones(2, requires_grad=True)
+    y = x * 2
+    z = y * y
+    y.add_(1)
+    with pytest.raises(RuntimeError, match=r"modified by an inplace operation.*version 1; expected version 0.*add_\(\) at .*test_inplace\.py:\d+"):
+        z.sum().backward()
+
+
+def test_changing_a_saved_output_is_seen_too() -> None:
+    x = torch.ones(2, requires_grad=True)
+    y = x.exp()
+    y.detach().mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_an_operator_keeps_the_operand_it_overwrites() -> None:
+    w = torch.tensor([2.0], requires_grad=True)
+    x = torch.tensor([5.0])
+    x.mul_(w)
+    x.sum().backward()
+    assert w.grad.tolist() == [5.0]
+
+
+def test_leaves_and_their_views_are_protected() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+        x.add_(1)
+    with pytest.raises(RuntimeError, match="a view of a leaf Variable"):
+        x[0].add_(1)
+    assert x.tolist() == [1.0, 1.0, 1.0]
+    with torch.no_grad():
+        x.add_(1)
+    assert x.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_multi_output_views_refuse_writes() -> None:
+    y = torch.ones(4, requires_grad=True) * 1
+    first, _ = y.split(2)
+    with pytest.raises(RuntimeError, match="multiple views"):
+        first.add_(1)
+
+
+def test_expanded_memory_refuses_writes() -> None:
+    with pytest.raises(RuntimeError, match="single memory location"):
+        torch.zeros(1).expand(3).add_(1)
+
+
+def test_versions_are_shared_with_views_and_detach_but_not_data() -> None:
+    x = torch.zeros(3)
+    view, detached, data = x[:2], x.detach(), x.data
+    x.add_(1)
+    assert (x._version, view._version, detached._version, data._version) == (1, 1, 1, 0)
+    assert data.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_inplace_type_and_shape_errors_change_nothing() -> None:
+    x = torch.zeros(2, dtype=torch.int64)
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        x.add_(1.5)
+    y = torch.zeros(2)
+    with pytest.raises(RuntimeError, match="broadcast shape"):
+        y.add_(torch.ones(3, 2))
+    assert x.tolist() == [0, 0]
+    assert y._version == 0
+
+
+def test_hook_on_a_tensor_later_changed_in_place_stays_with_the_old_value() -> None:
+    seen = []
+    x = torch.ones(2, requires_grad=True)
+    y = x * 2
+    y.register_hook(lambda g: seen.append(g.tolist()))
+    y.mul_(3)
+    y.sum().backward()
+    assert seen == [[3.0, 3.0]]
+
+
+def test_retain_grad_follows_the_tensor_through_an_inplace_change() -> None:
+    x = torch.ones(2, requires_grad=True)
+    y = x * 2
+    y.retain_grad()
+    y.mul_(3)
+    y.sum().backward()
+    assert y.grad.tolist() == [1.0, 1.0]
