@@ -12,7 +12,7 @@ import numpy as np
 from tocha.device import Size
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor, wrap_dim
-from tocha.ops.shape import cat, expand, split, stack
+from tocha.ops.shape import cat, chunk, expand, narrow, split, stack
 from tocha.prims import pointwise
 from tocha.prims import view as prims
 from tocha.tensor import Tensor
@@ -100,15 +100,6 @@ def column_stack(tensors: Sequence[Tensor]) -> Tensor:
 def split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Pieces of given sizes (torch docs: torch.split_with_sizes)."""
     return split(input, list(split_sizes), dim)
-
-
-def _unsafe(name: str, function: Any) -> Any:
-    def pieces(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-        return tuple(p.clone() for p in function(*args, **kwargs))
-
-    pieces.__name__ = name
-    pieces.__doc__ = f"`{name[7:]}` whose pieces may be changed in place (torch docs: torch.{name})."
-    return op("torch method", name=name)(pieces)
 
 
 @op("torch method")
@@ -250,12 +241,17 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     return input[as_tensor(rows, device=input.device)]
 
 
-_unsafe("unsafe_split", split)
-_unsafe("unsafe_split_with_sizes", split_with_sizes)
+def _unsafe(name: str, function: Any) -> None:
+    def pieces(input: Tensor, size: Any, dim: int = 0) -> tuple[Tensor, ...]:
+        d = wrap_dim(dim, input.ndim, name)
+        lengths = [p._a.shape[d] for p in function(input.detach(), size, d)]
+        ends = list(itertools.accumulate(lengths, initial=0))
+        return tuple(narrow(input, d, start, length) for start, length in zip(ends, lengths, strict=False))
+
+    pieces.__name__ = name
+    pieces.__doc__ = f"`{name[7:]}` whose pieces may be changed in place (torch docs: torch.{name})."
+    op("torch method", name=name)(pieces)
 
 
-def _unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    return input.chunk(chunks, dim)
-
-
-_unsafe("unsafe_chunk", _unsafe_chunk)
+for _name, _function in (("split", split), ("split_with_sizes", split_with_sizes), ("chunk", chunk)):
+    _unsafe("unsafe_" + _name, _function)

@@ -11,6 +11,7 @@ from tocha.ops import convolution
 from tocha.ops import creation
 from tocha.ops import dropout
 from tocha.ops import rnn
+from tocha.ops import geometry
 from tocha.ops import indexing
 from tocha.ops import inspect
 from tocha.ops import join

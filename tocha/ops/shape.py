@@ -164,8 +164,10 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
 
     wanted = shape_of(size, "sum_to_size")
     have = input._a.shape
-    if wanted == have:
+    if wanted == have and wanted:
         return input
+    if input._a.dtype.kind in "biu":
+        input = input.to(dtypes.int64)
     lead = len(have) - len(wanted)
     if lead < 0 or any(w not in (1, h) for w, h in zip(wanted, have[lead:], strict=True)):
         raise RuntimeError(f"size {list(wanted)} is not expandable to size {list(have)}.")

@@ -86,7 +86,7 @@ def unsqueeze(xp: Any, input: Any, *, dim: int) -> Any:
 @prim("squeeze", "view", vjp=lambda g, input_shape: g.reshape(input_shape), half="native")
 def squeeze(xp: Any, input: Any, *, dims: Shape) -> Any:
     """Drop dimensions of size 1 (the caller names only such)."""
-    return input[tuple(0 if i in dims else slice(None) for i in range(len(input.shape)))]
+    return input[(*(0 if i in dims else slice(None) for i in range(len(input.shape))), Ellipsis)]
 
 
 def _pad_back(g: Any, shape: Shape, index: tuple[Any, ...]) -> Any:
@@ -122,9 +122,15 @@ def _meta_like(input: Any, shape: Shape) -> Any:
     return MetaArray(shape, input.dtype)
 
 
+def _listed(g: Any) -> Any:
+    """The gradients of several outputs (a lone output's comes bare)."""
+    return g if isinstance(g, (list, tuple)) else [g]
+
+
 def _split_vjp(g: Any, input_shape: Shape, input_dtype: Any, *, sizes: Shape, dim: int) -> Any:
     from tocha.ops.shape import cat
 
+    g = _listed(g)
     given = next(x for x in g if x is not None)
     shape = list(input_shape)
     parts = []
@@ -155,6 +161,7 @@ split.each = _split_each  # type: ignore[attr-defined]
 def _unbind_vjp(g: Any, input_shape: Shape, *, dim: int) -> Any:
     from tocha.ops.shape import stack
 
+    g = _listed(g)
     given = next(x for x in g if x is not None)
     return stack([given.new_zeros(given.shape) if x is None else x for x in g], dim)
 
