@@ -99,7 +99,7 @@ relu = pointwise(
 
 
 def _relu_kernel(x: Any, out: Any = None) -> Any:
-    return np.maximum(x, 0, out)
+    return np.maximum(x, 0, out=out)
 
 
 relu.ufunc = _relu_kernel

@@ -257,7 +257,7 @@ class Form:
         call = make(self.rule, name)
         if self.rule.scaled:
             call = _with_alpha(call)
-        call.__doc__ = self.__doc__
+        call.__doc__, call.rule = self.__doc__, self.rule  # type: ignore[attr-defined]
         name_it(call, name, module)
         return call
 
@@ -437,7 +437,7 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
             arrays = [o._a if isinstance(o, Tensor) else o for o in others]
             if all(_fits(o, input._a) for o in arrays):
                 try:
-                    state.run(ufunc, input._a, *arrays, input._a)
+                    state.run(ufunc, input._a, *arrays, out=input._a)
                 except ValueError:
                     broadcast_shapes(name, *(np.shape(x) for x in (input._a, *arrays)))
                     return assign(input, rule(input, *others), name)
