@@ -7,6 +7,7 @@ from typing import Any
 from tocha.nn import functional, init, utils
 from tocha.nn.modules import *
 from tocha.nn.modules.module import Module
+from tocha.nn.parallel import DataParallel
 from tocha.nn.parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 
 

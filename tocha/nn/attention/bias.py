@@ -34,6 +34,9 @@ class CausalBias(tocha.Tensor):
     def __init__(self, variant: CausalVariant, seq_len_q: int, seq_len_kv: int) -> None:
         pass
 
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return repr(self._materialize())
+
     def _materialize(self, device: Any = None) -> Any:
         """The mask as a plain tensor."""
         return self.as_subclass(tocha.Tensor).to(device)
