@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,7 @@ _CPP = {
     "float16": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
 }  # fmt: skip
 _DIGITS = {dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24, dtypes.float64: 53}
+_PIECE = 1 << 16
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
@@ -47,15 +49,17 @@ def fresh(
     return wrap(values if xp.name == "cpu" else xp.from_host(values, device.index))
 
 
-def fill(target: Tensor, generator: Generator | None, name: str, draw: Draw) -> Tensor:
-    """Overwrite `target` with random values."""
+def fill(target: Tensor, generator: Generator | None, name: str, draw: Draw, at_once: bool = False) -> Tensor:
+    """Overwrite `target` with random values; `at_once` where draws don't simply follow one another."""
     check_writable(target, name)
-    overwrite(target, generator, name, draw)
+    overwrite(target, generator, name, draw, at_once)
     mutated(target, None, name)
     return target
 
 
-def overwrite(target: Tensor, generator: Generator | None, name: str, draw: Draw) -> Tensor:
+def overwrite(
+    target: Tensor, generator: Generator | None, name: str, draw: Draw, at_once: bool = False
+) -> Tensor:
     """Put random values into `target` in memory order, as torch does, without booking a change."""
     array = target._a
     xp = namespace(array)
@@ -63,12 +67,24 @@ def overwrite(target: Tensor, generator: Generator | None, name: str, draw: Draw
         return target
     engine = engine_for(generator, target.device, name)
     contiguous = array.flags.c_contiguous
+    if contiguous and xp.name == "cpu" and array.size > _PIECE and not at_once:
+        state.run(_in_pieces, engine, array.reshape(-1), draw)
+        return target
     values = state.run(draw, engine, array.size, array.dtype, contiguous)
     if not contiguous:
         order = sorted(range(array.ndim), key=lambda i: -array.strides[i])
         array = array.transpose(order)
     store(array, xp.from_host(values.reshape(array.shape)))
     return target
+
+
+def _in_pieces(engine: MT19937, flat: np.ndarray, draw: Draw) -> None:
+    """Draw into place a cacheful at a time, the last one full: a normal's ragged end needs 16 elements."""
+    last = flat.size - _PIECE
+    for start in range(0, last - last % _PIECE, _PIECE):
+        flat[start : start + _PIECE] = draw(engine, _PIECE, flat.dtype, True)
+    start = last - last % _PIECE
+    flat[start:] = draw(engine, flat.size - start, flat.dtype, True)
 
 
 def refuse(name: str, dtype: DType) -> None:
@@ -82,6 +98,7 @@ def require_float(name: str, dtype: DType) -> None:
         refuse(name, dtype)
 
 
+@functools.cache
 def _limits(dtype: DType) -> tuple[float, float]:
     if dtype in _DIGITS:
         info = dtypes.finfo(dtype)

@@ -42,14 +42,16 @@ def _keep(input: Tensor, p: float, feature: bool, scale: Any) -> Tensor:
     value = input.dtype.np.type(scale)
 
     def draw(engine: Any, count: int, np_dtype: Any, contiguous: bool) -> np.ndarray:
-        kept = discrete.bernoulli(engine, count, 1.0 - p).astype(np_dtype)
-        return kept if scale == 1 else kept * value
+        kept = discrete.bernoulli(engine, count, 1.0 - p)
+        return kept.astype(np_dtype) if scale == 1 else np.multiply(kept, value, dtype=np_dtype)
 
-    if not feature:
+    shape = input._a.shape
+    if feature:
+        if input.ndim < 2:
+            raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
+        shape = (*shape[:2], *(1 for _ in shape[2:]))
+    elif not input.is_contiguous():
         return overwrite(empty_like(input.detach()), None, "dropout", draw)
-    if input.ndim < 2:
-        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
-    shape = (*input._a.shape[:2], *(1 for _ in input._a.shape[2:]))
     return fresh(shape, input.dtype, input.device, None, "dropout", draw)
 
 

@@ -5,6 +5,7 @@ The values are those of torch's CPU kernels for the same generator state, on eve
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -41,6 +42,7 @@ Shape = tuple[int, ...]
 # ---- draws
 
 
+@functools.lru_cache(256)
 def _uniform(dtype: DType, low: float, high: float) -> Draw:
     """Check the bounds and return how to draw; complex numbers draw both parts."""
     real = dtype.to_real()
@@ -61,6 +63,7 @@ def _uniform(dtype: DType, low: float, high: float) -> Draw:
     return lambda e, n, np_dtype, c: continuous.uniform(e, n, np_dtype, low, high)
 
 
+@functools.lru_cache(256)
 def _normal(dtype: DType, mean: float, std: float) -> Draw:
     if not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
@@ -77,6 +80,7 @@ def _normal(dtype: DType, mean: float, std: float) -> Draw:
     return draw
 
 
+@functools.lru_cache(256)
 def _integers(dtype: DType, low: int, high: int | None) -> Draw:
     first, span = integer_span(low, high, dtype)
     return lambda e, n, np_dtype, c: discrete.integers(e, n, np_dtype, first, span)
@@ -97,7 +101,7 @@ def _new(
             raise RuntimeError(f"{name}: dtype {given} does not match dtype of out parameter ({out.dtype})")
         rule = draw(out.dtype)
         resize_output(name, out, shape)
-        return fill(out, generator, name, rule)
+        return fill(out, generator, name, rule, at_once=True)
     result = fresh(shape, dtype, to_device(device), generator, name, draw(dtype))
     if requires_grad:
         result.requires_grad = True

@@ -65,7 +65,7 @@ def bernoulli_(input: Tensor, p: Any = 0.5, *, generator: Generator | None = Non
     if isinstance(p, Tensor):
         if p._a.shape != input._a.shape:
             p = p.expand(input._a.shape)
-        return fill(input, generator, "bernoulli_", _bernoulli_tensor(input, p))
+        return fill(input, generator, "bernoulli_", _bernoulli_tensor(input, p), at_once=True)
     return fill(input, generator, "bernoulli_", _bernoulli_scalar(input, float(p)))
 
 
@@ -80,7 +80,7 @@ def bernoulli(
         return bernoulli_(out, input, generator=generator)
     result = empty_like(input.detach(), memory_format=contiguous_format)
     rule = _bernoulli_tensor(result, input) if p is None else _bernoulli_scalar(result, float(p))
-    overwrite(result, generator, "bernoulli", rule)
+    overwrite(result, generator, "bernoulli", rule, at_once=p is None)
     return track(result, input)
 
 

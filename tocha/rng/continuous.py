@@ -19,10 +19,13 @@ _MASK24: Final = np.uint32((1 << 24) - 1)
 _MASK53: Final = np.uint64((1 << 53) - 1)
 _UNIT24: Final = np.float32(2.0**-24)
 _EXACT_BELOW: Final = 64
+_FEW: Final = 32
 
 
 def uniform32(engine: MT19937, count: int, low: float = 0.0, high: float = 1.0) -> np.ndarray:
     """Float32 uniforms on [low, high) of 24 random bits; the upper end itself can come out by rounding."""
+    if count <= _FEW and low == 0.0 and high == 1.0:
+        return (engine.draw32(count) & _MASK24).astype(np.float32) * _UNIT24
     start, span = float(np.float32(low)), float(np.float32(high) - np.float32(low))
     out = np.empty(count, np.float32)
     for part, words in engine.chunks32(count):
@@ -84,8 +87,23 @@ def _map(name: str, x: np.ndarray, exact: bool) -> np.ndarray:
     return libm(name, x) if exact else getattr(np, name)(x)
 
 
+def normal_one(engine: MT19937) -> float:
+    """The next standard normal: the spare of the last pair, or the first of a new one."""
+    spare = engine.next_double
+    if spare is not None:
+        engine.next_double = None
+        return spare
+    u1, u2 = engine.next_uniform(), engine.next_uniform()
+    radius = math.sqrt(-2.0 * math.log1p(-u2))
+    theta = 2.0 * math.pi * u1
+    engine.next_double = radius * math.sin(theta)
+    return radius * math.cos(theta)
+
+
 def _normal_pairs(engine: MT19937, count: int, exact: bool) -> np.ndarray:
     """Standard normals in float64, two from each pair of draws; the spare one stays in the engine."""
+    if count <= _FEW:
+        return np.array([normal_one(engine) for _ in range(count)], np.float64)
     out = np.empty(count)
     filled = 0
     if count and engine.next_double is not None:

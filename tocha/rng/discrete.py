@@ -6,6 +6,7 @@ Samples come in the order in which torch fills memory.
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +18,7 @@ _WIDE_RANGE: Final = 1 << 28  # from here on 32-bit words would be visibly skewe
 _UNIFORM_64_FROM: Final = 0xFFFF_FFFF // 20
 _MASK53: Final = np.uint64((1 << 53) - 1)
 _LASWP_FROM: Final = 20_000
+_LASWP_LOADED_FROM: Final = 200
 _EPS_DIGITS: Final = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 
 
@@ -75,7 +77,7 @@ def permutation(engine: MT19937, count: int, dtype: np.dtype[Any]) -> np.ndarray
     targets = words % np.arange(count, 1, -1, dtype=np.uint32)
     targets = targets.astype(np.int64)
     targets += np.arange(count - 1)
-    if count >= _LASWP_FROM:
+    if count >= (_LASWP_LOADED_FROM if "scipy.linalg.lapack" in sys.modules else _LASWP_FROM):
         return cast(_swap_rows(targets, count), dtype)
     order = list(range(count))
     for i, j in enumerate(targets.tolist()):
@@ -105,8 +107,10 @@ def _inside_out(engine: MT19937, count: int, dtype: np.dtype[Any]) -> np.ndarray
 
 def bernoulli(engine: MT19937, count: int, p: float) -> np.ndarray:
     """Booleans that are true with probability p, from 53-bit uniforms."""
-    out = np.empty(count, np.bool_)
     bound = np.uint64(math.ceil(p * 2.0**53))
+    if count <= 64:
+        return (engine.draw64(count) & _MASK53) < bound
+    out = np.empty(count, np.bool_)
     for part, words in engine.chunks64(count):
         words &= _MASK53
         np.less(words, bound, out=out[part])

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tocha.rng.continuous import narrow
+from tocha.rng.continuous import narrow, normal_one
 from tocha.rng.mt19937 import MT19937
 
 _STIRLING_TAIL: Final = (
@@ -145,18 +145,6 @@ def _stirling_tail(k: float) -> float:
     return (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / (k + 1)
 
 
-def _normal_one(engine: MT19937) -> float:
-    spare = engine.next_double
-    if spare is not None:
-        engine.next_double = None
-        return spare
-    u1, u2 = engine.next_uniform(), engine.next_uniform()
-    radius = math.sqrt(-2.0 * math.log1p(-u2))
-    theta = 2.0 * math.pi * u1
-    engine.next_double = radius * math.sin(theta)
-    return radius * math.cos(theta)
-
-
 def _gamma_one(engine: MT19937, alpha: Any, real: Any) -> float:
     """Marsaglia & Tsang, "A simple method for generating gamma variables" (2000)."""
     scale = 1.0
@@ -172,7 +160,7 @@ def _gamma_one(engine: MT19937, alpha: Any, real: Any) -> float:
     while True:
         y = 0.0
         while y <= 0:
-            x = _normal_one(engine)
+            x = normal_one(engine)
             y = 1.0 + c * x
         v = y * y * y
         u = 1 - engine.next_uniform()
