@@ -84,7 +84,7 @@ def _is_complex(value: Any) -> bool:
 @op("torch method inplace out")
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """input * 2**other (torch docs: torch.ldexp)."""
-    check_tensor(other, "ldexp", "other", 2)
+    check_operands("ldexp", (input, other), "none")
     return input * pow(2.0, other)
 
 
@@ -289,12 +289,6 @@ def equal(input: Tensor, other: Tensor) -> bool:
     return bool((input.detach() == other.detach()).all())
 
 
-@op("torch")
-def promote_types(type1: dtypes.dtype, type2: dtypes.dtype) -> dtypes.dtype:
-    """The smallest type that holds both (torch docs: torch.promote_types)."""
-    return dtypes.promote_types(type1, type2)
-
-
 # ---- complex parts
 
 
@@ -315,4 +309,10 @@ def imag(input: Tensor) -> Tensor:
 @op("torch method")
 def conj(input: Tensor) -> Tensor:
     """The complex conjugate, computed at once; real tensors themselves (torch docs: torch.conj)."""
-    return NAMESPACES["torch"]["conj_physical"](input) if input._a.dtype.kind == "c" else input  # type: ignore[no-any-return]
+    return rounding.conjugate(input) if input._a.dtype.kind == "c" else input
+
+
+@op("torch method inplace out")
+def conj_physical(input: Tensor) -> Tensor:
+    """The complex conjugate; real tensors themselves (torch docs: torch.conj_physical)."""
+    return conj(input)

@@ -74,7 +74,7 @@ pointwise(
     doc="1 / input (torch docs: torch.reciprocal).",
 )  # fmt: skip
 pointwise(
-    "square", lambda o, x: o.mul(x, x), vjp=lambda g, x: g * conj(2 * x), doc="input * input (torch docs: torch.square)."
+    "square", lambda o, x: o.square(x), vjp=lambda g, x: g * conj(2 * x), promote="number", doc="input * input (torch docs: torch.square)."
 )
 
 # ---- comparison
@@ -84,7 +84,7 @@ for _name, _alias, _text in (
     ("le", ("less_equal",), "at most"), ("gt", ("greater",), "greater than"), ("ge", ("greater_equal",), "at least"),
 ):  # fmt: skip
     pointwise(
-        _name, (lambda n: lambda o, x, y: getattr(o, n)(x, y))(_name), output="bool", alias=_alias,
+        _name, (lambda n: lambda o, x, y: getattr(o, n)(x, y))(_name), output="bool", alias=_alias, numbers="second",
         refuse=() if _name in ("eq", "ne") else ("complex",),
         doc=f"Whether input is {_text} other, elementwise, as bool (torch docs: torch.{_name}).",
     )  # fmt: skip
@@ -122,6 +122,12 @@ rsqrt = pointwise(
 
 # ---- trigonometric and hyperbolic
 
+
+def _acosh_slope(x: Any) -> Any:
+    return conj((x - 1).rsqrt() * (x + 1).rsqrt()) if x.is_complex() else (x * x - 1).rsqrt()
+
+
+
 sin = pointwise("sin", lambda o, x: o.sin(x), vjp=lambda g, x: g * conj(x.cos()), promote="float", doc="Sine (torch docs: torch.sin).")
 cos = pointwise("cos", lambda o, x: o.cos(x), vjp=lambda g, x: -g * conj(x.sin()), promote="float", doc="Cosine (torch docs: torch.cos).")
 pointwise("tan", lambda o, x: o.tan(x), vjp=lambda g, out: g * conj(1 + out * out), promote="float", domain=(-1, 1), doc="Tangent (torch docs: torch.tan).")
@@ -130,7 +136,7 @@ for _name, _numpy, _rule, _range in (
     ("acos", "arccos", lambda g, x: -g * conj((1 - x * x).rsqrt()), (-0.9, 0.9)),
     ("atan", "arctan", lambda g, x: g / conj(x * x + 1), (-2.0, 2.0)),
     ("asinh", "arcsinh", lambda g, x: g * conj((x * x + 1).rsqrt()), (-2.0, 2.0)),
-    ("acosh", "arccosh", lambda g, x: g * conj((x - 1).rsqrt() * (x + 1).rsqrt()), (1.2, 3.0)),
+    ("acosh", "arccosh", lambda g, x: g * _acosh_slope(x), (1.2, 3.0)),
     ("atanh", "arctanh", lambda g, x: g / conj(1 - x * x), (-0.9, 0.9)),
 ):  # fmt: skip
     pointwise(
@@ -252,7 +258,7 @@ addcdiv = pointwise(
 # ---- two arguments, floating point
 
 pointwise(
-    "atan2", lambda o, x, y: o.arctan2(x, y), promote="float", refuse=("complex",), numbers=False, alias=("arctan2",),
+    "atan2", lambda o, x, y: o.arctan2(x, y), promote="float", refuse=("complex",), numbers="none", alias=("arctan2",),
     vjp=(lambda g, x, y: _over_norm(g * y, x, y), lambda g, x, y: _over_norm(-g * x, x, y)),
     doc="Angle of the point (other, input) (torch docs: torch.atan2).",
 )  # fmt: skip
@@ -265,7 +271,7 @@ def _over_norm(g: Any, x: Any, y: Any) -> Any:
 
 
 pointwise(
-    "hypot", lambda o, x, y: o.hypot(x, y), refuse=("complex", "integral", "bool"), numbers=False,
+    "hypot", lambda o, x, y: o.hypot(x, y), refuse=("complex", "integral", "bool"), numbers="none",
     vjp=(lambda g, x, out: keep(g * (x / out), out != 0), lambda g, y, out: keep(g * (y / out), out != 0)),
     doc="sqrt(input² + other²) without overflow (torch docs: torch.hypot).",
 )  # fmt: skip
@@ -285,10 +291,10 @@ def _logaddexp(o: Any, x: Any, y: Any) -> Any:
 
 for _name, _rule, _base in (("logaddexp", _logaddexp, "exp"), ("logaddexp2", lambda o, x, y: o.logaddexp2(x, y), "exp2")):
     pointwise(
-        _name, _rule, refuse=("bool", "integral") + (("complex",) if _base == "exp2" else ()), numbers=False, spell="torch method out",
+        _name, _rule, refuse=("bool", "integral") + (("complex",) if _base == "exp2" else ()), numbers="none", spell="torch method out",
         vjp=(
-            (lambda b: lambda g, x, out: g * conj(getattr(x - out, b)()))(_base),
-            (lambda b: lambda g, y, out: g * conj(getattr(y - out, b)()))(_base),
+            (lambda b: lambda g, x, y: g / conj(1 + getattr(y - x, b)()))(_base),
+            (lambda b: lambda g, x, y: g / conj(1 + getattr(x - y, b)()))(_base),
         ),
         doc=f"log of the sum of {'2' if _base == 'exp2' else 'e'}-powers, without overflow (torch docs: torch.{_name}).",
     )  # fmt: skip

@@ -10,7 +10,7 @@ from tocha.prims.pointwise import pointwise
 
 for _name in ("logical_and", "logical_or", "logical_xor"):
     pointwise(
-        _name, (lambda n: lambda o, x, y: getattr(o, n)(x, y))(_name), output="bool", numbers=False,
+        _name, (lambda n: lambda o, x, y: getattr(o, n)(x, y))(_name), output="bool", numbers="none",
         doc=f"{_name}, non-zero counting as true (torch docs: torch.{_name}).",
     )  # fmt: skip
 pointwise(
@@ -51,7 +51,7 @@ for _name in ("left_shift", "right_shift"):
     )  # fmt: skip
 for _name in ("gcd", "lcm"):
     pointwise(
-        _name, (lambda n: lambda o, x, y: getattr(o, n)(x, y))(_name), refuse=("bool", "float", "complex"), numbers=False,
+        _name, (lambda n: lambda o, x, y: getattr(o, n)(x, y))(_name), refuse=("bool", "float", "complex"), numbers="none",
         doc=f"{_name} of integers, never negative (torch docs: torch.{_name}).",
     )  # fmt: skip
 

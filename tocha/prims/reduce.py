@@ -1,4 +1,8 @@
-"""Reductions over dimensions. `dim` is a tuple of non-negative dimensions, () meaning none."""
+"""Reductions over dimensions. `dim` is a tuple of non-negative dimensions, () meaning none.
+
+Sums of floats are made in blocks (pairwise summation), so that the error grows with log n along every axis: NumPy does so
+by itself only along a contiguous innermost axis.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,10 @@ from typing import Any
 
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
+from tocha.prims.elementary import conj, keep
 
 Shape = tuple[int, ...]
+_BLOCK = 64
 
 
 def reduced_shape(shape: Shape, dim: Shape, keepdim: bool) -> Shape:
@@ -17,16 +23,347 @@ def reduced_shape(shape: Shape, dim: Shape, keepdim: bool) -> Shape:
     return tuple(n for i, n in enumerate(shape) if i not in dim)
 
 
+def count(shape: Shape, dim: Shape) -> int:
+    """How many elements are reduced into one."""
+    n = 1
+    for i in dim:
+        n *= shape[i]
+    return n
+
+
+def unsqueezed(g: Any, shape: Shape, dim: Shape, keepdim: bool) -> Any:
+    """A reduction's result or gradient with the reduced dimensions back, of size 1."""
+    return g if keepdim or not dim else g.reshape(reduced_shape(shape, dim, True))
+
+
 def spread(g: Any, shape: Shape, dim: Shape, keepdim: bool) -> Any:
     """Undo the shape of a reduction: g with the reduced dimensions back, expanded to `shape`."""
-    if not keepdim:
-        g = g.reshape(reduced_shape(shape, dim, True))
-    return g.expand(shape)
+    return unsqueezed(g, shape, dim, keepdim).expand(shape)
 
 
-@prim("sum", "reduce", vjp=lambda g, input_shape, *, dim, keepdim: spread(g, input_shape, dim, keepdim),
-      infer=lambda input, *, dim, keepdim: MetaArray(reduced_shape(input.shape, dim, keepdim), input.dtype))  # fmt: skip
+def _infer(input: Any, *, dim: Shape, keepdim: bool) -> MetaArray:
+    return MetaArray(reduced_shape(input.shape, dim, keepdim), input.dtype)
+
+
+def _infer_bool(input: Any, *, dim: Shape, keepdim: bool) -> MetaArray:
+    return MetaArray(reduced_shape(input.shape, dim, keepdim), "bool")
+
+
+# ---- sum and mean
+
+
+def total(xp: Any, x: Any, dim: Shape, keepdim: bool) -> Any:
+    """The sum over `dim`, floats in blocks."""
+    if x.dtype.kind not in "fc" or xp.name != "cpu" or x.size < 512 or not dim:
+        return xp.reduce_add(x, axis=dim, keepdims=keepdim, dtype=x.dtype)
+    if len(dim) == x.ndim and x.flags.c_contiguous:
+        out = xp.reduce_add(x.reshape(-1), axis=0, dtype=x.dtype)
+        return xp.asarray(out).reshape((1,) * x.ndim) if keepdim else out
+    if dim == (x.ndim - 1,) and x.shape[-1] > 8:
+        if x.strides[-1] == x.dtype.itemsize:
+            return xp.reduce_add(x, axis=dim, keepdims=keepdim, dtype=x.dtype)
+    out = x
+    for axis in sorted(dim, key=lambda i: x.strides[i]):  # along the fastest memory first, while the array is large
+        out = _sum_axis(xp, out, axis)
+    return out if keepdim else out.reshape(reduced_shape(x.shape, dim, False))
+
+
+def _sum_axis(xp: Any, x: Any, axis: int) -> Any:
+    """The sum along one axis, kept with size 1."""
+    n = x.shape[axis]
+    lead = (slice(None),) * axis
+    if 0 < n <= 8 < x.size // n:  # a few wide additions beat many short reductions
+        out = x[(*lead, slice(0, 1))]
+        for i in range(1, n):
+            out = xp.add(out, x[(*lead, slice(i, i + 1))])
+        return out if n > 1 else out.copy()
+    width = count(x.shape, tuple(range(axis + 1, x.ndim)))
+    if width * 4 <= _BLOCK and n >= 4 * _BLOCK and x.flags.c_contiguous:
+        return _sum_narrow(xp, x, axis, width)
+    if x.strides[axis] == x.dtype.itemsize and axis == x.ndim - 1:
+        return xp.reduce_add(x, axis=axis, keepdims=True, dtype=x.dtype)
+    return _sum_blocks(xp, x, axis)
+
+
+def _sum_blocks(xp: Any, x: Any, axis: int) -> Any:
+    lead = (slice(None),) * axis
+    n = x.shape[axis]
+    while n > _BLOCK:
+        whole = n // _BLOCK * _BLOCK
+        blocks = x[(*lead, slice(0, whole))].reshape(*x.shape[:axis], n // _BLOCK, _BLOCK, *x.shape[axis + 1 :])
+        sums = xp.reduce_add(blocks, axis=axis + 1, dtype=x.dtype)
+        if whole < n:
+            rest = xp.reduce_add(x[(*lead, slice(whole, n))], axis=axis, keepdims=True, dtype=x.dtype)
+            sums = xp.concatenate([sums, rest], axis)
+        x, n = sums, sums.shape[axis]
+    return xp.reduce_add(x, axis=axis, keepdims=True, dtype=x.dtype)
+
+
+def _sum_narrow(xp: Any, x: Any, axis: int, width: int) -> Any:
+    """Rows of few elements: several rows side by side make one wide enough for vector instructions."""
+    n = x.shape[axis]
+    fold = _BLOCK * 4 // width
+    outer, inner = x.shape[:axis], x.shape[axis + 1 :]
+    whole = n // fold * fold
+    head = x.reshape(*outer, n, width)[..., :whole, :].reshape(*outer, n // fold, fold * width)
+    sums = _sum_blocks(xp, head, axis).reshape(*outer, fold, width)
+    out = xp.reduce_add(sums, axis=axis, keepdims=True, dtype=x.dtype)
+    if whole < n:
+        rest = x.reshape(*outer, n, width)[..., whole:, :]
+        out = xp.add(out, xp.reduce_add(rest, axis=axis, keepdims=True, dtype=x.dtype))
+    return out.reshape(*outer, 1, *inner)
+
+
+@prim("sum", "reduce", vjp=lambda g, input_shape, *, dim, keepdim: spread(g, input_shape, dim, keepdim), infer=_infer)
 def sum_(xp: Any, input: Any, *, dim: Shape, keepdim: bool) -> Any:
-    return xp.add.reduce(input, axis=dim, keepdims=keepdim, dtype=input.dtype) if xp.name == "cpu" else xp.sum(
-        input, axis=dim, keepdims=keepdim, dtype=input.dtype
-    )
+    return total(xp, input, dim, keepdim)
+
+
+@prim("mean", "reduce", infer=_infer,
+      vjp=lambda g, input_shape, *, dim, keepdim: spread(g / count(input_shape, dim), input_shape, dim, keepdim))  # fmt: skip
+def mean(xp: Any, input: Any, *, dim: Shape, keepdim: bool) -> Any:
+    return xp.div(total(xp, input, dim, keepdim), input.dtype.type(count(input.shape, dim)))
+
+
+# ---- product
+
+
+def _prod_vjp(g: Any, input: Any, out: Any, *, dim: Shape, keepdim: bool) -> Any:
+    """g times the product of the other factors. Dividing by a factor of 0 is no way to get it, nor would it
+    differentiate again, so then products of what comes before and after are used."""
+    from tocha.autograd.mode import is_grad_enabled
+
+    g, out = unsqueezed(g, input.shape, dim, keepdim), unsqueezed(out, input.shape, dim, keepdim)
+    zeros = input == 0
+    if not bool(zeros.any()):
+        return g * conj(out / input)
+    return _products_of_others(g, input, dim) if is_grad_enabled() or g.is_complex() else _one_zero(g, input, zeros, dim)
+
+
+def _one_zero(g: Any, input: Any, zeros: Any, dim: Shape) -> Any:
+    """Without a zero the rest's product over each factor, with one only that factor has a gradient, with two none."""
+    filled = input.masked_fill(zeros, 1)
+    product = prod(filled, dim=dim, keepdim=True)
+    number = zeros.to(input.dtype).sum(dim, True)
+    return keep(g * product / filled, (number == 0) | ((number == 1) & zeros))
+
+
+def _products_of_others(g: Any, input: Any, dim: Shape) -> Any:
+    rest = tuple(i for i in range(input.ndim) if i not in dim)
+    order = rest + dim
+    moved = input.permute(order)
+    rows = moved.reshape(*moved.shape[: len(rest)], -1)
+    one = rows.new_ones((*rows.shape[:-1], 1))
+    before = _joined(one, rows.narrow(-1, 0, rows.shape[-1] - 1)).cumprod(-1)
+    after = _joined(one, rows.flip(-1).narrow(-1, 0, rows.shape[-1] - 1)).cumprod(-1).flip(-1)
+    inverse = [0] * len(order)
+    for i, d in enumerate(order):
+        inverse[d] = i
+    return g * conj((before * after).reshape(moved.shape).permute(inverse))
+
+
+def _joined(a: Any, b: Any) -> Any:
+    from tocha.prims.move import cat
+
+    return cat(a, b, dim=a.ndim - 1)
+
+
+@prim("prod", "reduce", vjp=_prod_vjp, infer=_infer)
+def prod(xp: Any, input: Any, *, dim: Shape, keepdim: bool) -> Any:
+    return xp.reduce_mul(input, axis=dim, keepdims=keepdim, dtype=input.dtype)
+
+
+# ---- extremes
+
+
+def _tied(g: Any, input: Any, out: Any, *, dim: Shape, keepdim: bool) -> Any:
+    """The gradient in equal parts to all elements equal to the extreme (to all NaN ones if that is NaN)."""
+    g, out = unsqueezed(g, input.shape, dim, keepdim), unsqueezed(out, input.shape, dim, keepdim)
+    reached = (input == out) | (input.isnan() & out.isnan())
+    return keep(g / reached.sum(dim, True) if dim else g, reached)
+
+
+@prim("amax", "reduce", vjp=_tied, infer=_infer)
+def amax(xp: Any, input: Any, *, dim: Shape, keepdim: bool) -> Any:
+    return xp.reduce_max(input, axis=dim, keepdims=keepdim)
+
+
+@prim("amin", "reduce", vjp=_tied, infer=_infer)
+def amin(xp: Any, input: Any, *, dim: Shape, keepdim: bool) -> Any:
+    return xp.reduce_min(input, axis=dim, keepdims=keepdim)
+
+
+def place(g: Any, indices: Any, shape: Shape, dim: int, keepdim: bool) -> Any:
+    """g at the picked indices of one dimension, 0 elsewhere."""
+    if not shape:
+        return g.reshape(shape)
+    if not keepdim:
+        g, indices = g.unsqueeze(dim), indices.unsqueeze(dim)
+    return g.new_zeros(shape).scatter(dim, indices, g)
+
+
+def _picked_vjp(g: Any, input_shape: Shape, indices: Any, *, dim: int, keepdim: bool) -> Any:
+    return None if g[0] is None else place(g[0], indices, input_shape, dim, keepdim)
+
+
+def _infer_picked(input: Any, *, dim: int, keepdim: bool) -> tuple[MetaArray, MetaArray]:
+    shape = reduced_shape(input.shape, (dim,), keepdim) if input.shape else ()
+    return MetaArray(shape, input.dtype), MetaArray(shape, "int64")
+
+
+def take(xp: Any, x: Any, indices: Any, dim: int) -> Any:
+    """`take_along_axis` with indices that kept the dimension."""
+    return xp.take_along_axis(x, indices, dim)
+
+
+def _extreme(xp: Any, input: Any, dim: int, keepdim: bool, values: Any, arg: Any) -> Any:
+    if not input.shape:
+        return input.copy(), xp.zeros((), "int64")
+    found = values(input, axis=dim, keepdims=keepdim)
+    return found, arg(input, axis=dim, keepdims=keepdim)
+
+
+@prim("max_dim", "reduce", vjp=_picked_vjp, outputs=("values", "indices"), infer=_infer_picked)
+def max_dim(xp: Any, input: Any, *, dim: int, keepdim: bool) -> Any:
+    """The largest values along a dimension and the first index of each; NaN counts as largest."""
+    return _extreme(xp, input, dim, keepdim, xp.reduce_max, xp.argmax)
+
+
+@prim("min_dim", "reduce", vjp=_picked_vjp, outputs=("values", "indices"), infer=_infer_picked)
+def min_dim(xp: Any, input: Any, *, dim: int, keepdim: bool) -> Any:
+    """The smallest values along a dimension and the first index of each; NaN counts as smallest."""
+    return _extreme(xp, input, dim, keepdim, xp.reduce_min, xp.argmin)
+
+
+def _infer_arg(input: Any, *, dim: int | None, keepdim: bool) -> MetaArray:
+    dims = tuple(range(len(input.shape))) if dim is None else (dim,)
+    return MetaArray(reduced_shape(input.shape, dims, keepdim) if input.shape else (), "int64")
+
+
+@prim("argmax", "reduce", infer=_infer_arg)
+def argmax(xp: Any, input: Any, *, dim: int | None, keepdim: bool) -> Any:
+    return xp.argmax(input, axis=dim, keepdims=keepdim) if input.shape else xp.zeros((), "int64")
+
+
+@prim("argmin", "reduce", infer=_infer_arg)
+def argmin(xp: Any, input: Any, *, dim: int | None, keepdim: bool) -> Any:
+    return xp.argmin(input, axis=dim, keepdims=keepdim) if input.shape else xp.zeros((), "int64")
+
+
+# ---- logic and counts
+
+
+@prim("any", "reduce", infer=_infer_bool)
+def any_(xp: Any, input: Any, *, dim: Shape, keepdim: bool) -> Any:
+    return xp.reduce_or(input if input.dtype.kind == "b" else xp.ne(input, 0), axis=dim, keepdims=keepdim)
+
+
+@prim("all", "reduce", infer=_infer_bool)
+def all_(xp: Any, input: Any, *, dim: Shape, keepdim: bool) -> Any:
+    return xp.reduce_and(input if input.dtype.kind == "b" else xp.ne(input, 0), axis=dim, keepdims=keepdim)
+
+
+@prim("count_nonzero", "reduce", infer=lambda input, *, dim: MetaArray(reduced_shape(input.shape, dim, False), "int64"))
+def count_nonzero(xp: Any, input: Any, *, dim: Shape) -> Any:
+    return xp.reduce_add(xp.ne(input, 0), axis=dim, keepdims=False, dtype=xp.dtype("int64"))
+
+
+# ---- variance
+
+
+def _infer_real(input: Any, *, dim: Shape, keepdim: bool, correction: float = 0, ord: float = 0) -> MetaArray:
+    dtype = input.dtype if input.dtype.kind != "c" else f"f{input.dtype.itemsize // 2}"
+    return MetaArray(reduced_shape(input.shape, dim, keepdim), dtype)
+
+
+def _centred(g: Any, input: Any, dim: Shape, keepdim: bool, correction: float) -> Any:
+    """The gradient of var: 2 g (x - mean) / (n - correction)."""
+    factor = _inverse(count(input.shape, dim) - correction) * 2
+    return unsqueezed(g, input.shape, dim, keepdim) * (input - mean(input, dim=dim, keepdim=True)) * factor
+
+
+def _inverse(n: float) -> float:
+    return 1 / n if n else float("inf")
+
+
+def _variance(xp: Any, input: Any, dim: Shape, keepdim: bool, correction: float) -> tuple[Any, Any]:
+    """Variance and mean, both with dimensions kept as asked: in two passes, so that a large mean costs no digits."""
+    n = count(input.shape, dim)
+    real = input.real.dtype.type
+    middle = xp.div(total(xp, input, dim, True), input.dtype.type(n))
+    apart = xp.sub(input, middle)
+    squares = xp.mul(apart, apart) if input.dtype.kind != "c" else xp.add(xp.square(apart.real), xp.square(apart.imag))
+    found = xp.div(total(xp, squares, dim, keepdim), real(max(n - correction, 0)))
+    return found, middle if keepdim else middle.reshape(reduced_shape(input.shape, dim, False))
+
+
+@prim("var", "reduce", infer=_infer_real,
+      vjp=lambda g, input, *, dim, keepdim, correction: _centred(g, input, dim, keepdim, correction))  # fmt: skip
+def var(xp: Any, input: Any, *, dim: Shape, keepdim: bool, correction: float) -> Any:
+    return _variance(xp, input, dim, keepdim, correction)[0]
+
+
+def _std_vjp(g: Any, input: Any, out: Any, *, dim: Shape, keepdim: bool, correction: float) -> Any:
+    return _centred(keep(g / (2 * out), out != 0), input, dim, keepdim, correction)
+
+
+@prim("std", "reduce", infer=_infer_real, vjp=_std_vjp)
+def std(xp: Any, input: Any, *, dim: Shape, keepdim: bool, correction: float) -> Any:
+    return xp.sqrt(_variance(xp, input, dim, keepdim, correction)[0])
+
+
+# ---- norms
+
+
+def _norm_vjp(g: Any, input: Any, out: Any, *, ord: float, dim: Shape, keepdim: bool) -> Any:
+    """Source: torch docs and the formula d|x|_p = sgn(x) |x|^(p-1) |x|_p^(1-p), with subgradient 0 at the zero vector."""
+    g, out = unsqueezed(g, input.shape, dim, keepdim), unsqueezed(out, input.shape, dim, keepdim)
+    if ord == 0:
+        return g.new_zeros(()) * input
+    if ord == 1:
+        return g * input.sgn()
+    if ord == 2:
+        return input * keep(g / out, out != 0)
+    size = input.abs()
+    if ord in (float("inf"), float("-inf")):
+        reached = (size == out) | (size.isnan() & out.isnan())
+        return input.sgn() * keep(g / reached.sum(dim, True) if dim else g, reached)
+    if ord < 1:
+        return input.sgn() * keep(size ** (ord - 1), input != 0) * g * keep(out ** (1 - ord), out != 0)
+    if ord < 2:
+        return input.sgn() * size ** (ord - 1) * keep(g / out ** (ord - 1), out != 0)
+    return input * size ** (ord - 2) * keep(g / out ** (ord - 1), out != 0)
+
+
+@prim("vector_norm", "reduce", vjp=_norm_vjp, infer=_infer_real)
+def vector_norm(xp: Any, input: Any, *, ord: float, dim: Shape, keepdim: bool) -> Any:
+    """The norm of the vectors that `dim` make up: ord 0 counts non-zeros, ±inf are extremes of |x|."""
+    if ord == 0:
+        return total(xp, xp.ne(input, 0).astype(input.real.dtype), dim, keepdim)
+    size = xp.abs(input)
+    if ord == float("inf"):
+        return xp.reduce_max(size, axis=dim, keepdims=keepdim) if count(size.shape, dim) else total(xp, size, dim, keepdim)
+    if ord == float("-inf"):
+        return xp.reduce_min(size, axis=dim, keepdims=keepdim)
+    if ord == 1:
+        return total(xp, size, dim, keepdim)
+    if ord == 2:
+        return xp.sqrt(total(xp, xp.mul(size, size), dim, keepdim))
+    kind = size.dtype.type
+    return xp.pow(total(xp, xp.pow(size, kind(ord)), dim, keepdim), kind(1 / ord))
+
+
+# ---- log of a sum of exponentials
+
+
+@prim("logsumexp", "reduce", infer=_infer,
+      vjp=lambda g, input, out, *, dim, keepdim: unsqueezed(g, input.shape, dim, keepdim)
+      * conj((input - unsqueezed(out, input.shape, dim, keepdim)).exp()))  # fmt: skip
+def logsumexp(xp: Any, input: Any, *, dim: Shape, keepdim: bool) -> Any:
+    """log(sum(exp(x))) without overflow; infinities come out as they should."""
+    if not count(input.shape, dim):
+        return xp.log(total(xp, input, dim, keepdim))
+    top = xp.reduce_max(input.real, axis=dim, keepdims=True)
+    top = xp.where(xp.isinf(top), top.dtype.type(0), top)
+    found = xp.log(total(xp, xp.exp(xp.sub(input, top)), dim, keepdim))
+    return xp.add(found, top if keepdim else top.reshape(reduced_shape(input.shape, dim, False)))

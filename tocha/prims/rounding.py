@@ -78,17 +78,11 @@ pointwise(
     "angle", _angle, vjp=_angle_vjp, promote="float", output="real", spell="torch method out",
     doc="Argument of complex numbers, in radians; 0 or pi of real ones (torch docs: torch.angle).",
 )  # fmt: skip
-pointwise(
-    "conj_physical", lambda o, x: o.conj(x), vjp=lambda g: g.conj(), spell="torch method inplace out",
-    doc="Complex conjugate (torch docs: torch.conj_physical).",
-)  # fmt: skip
-pointwise(
-    "positive", lambda o, x: x, vjp=lambda g: g, refuse=("bool",), spell="", doc="The input (torch docs: torch.positive)."
-)
+conjugate = pointwise("conj_physical", lambda o, x: o.conj(x), vjp=lambda g: g.conj(), spell="")
 
 
 copysign = pointwise(
-    "copysign", lambda o, x, y: o.copysign(x, y), promote="float", refuse=("complex",),
+    "copysign", lambda o, x, y: o.copysign(x, y), promote="float", numbers="second", refuse=("complex",),
     vjp=(lambda g, x, out: g * keep(out / x, x != 0), lambda g: _zero(g)),
     doc="Magnitude of input, sign of other (torch docs: torch.copysign).",
 )  # fmt: skip
@@ -124,16 +118,16 @@ round_ = pointwise("round", _round, vjp=lambda g: _zero(g), refuse=("bool", "com
 
 
 for _name, _gradients in (
-    ("maximum", (lambda g, x, y: _share(g, x > y, x == y), lambda g, x, y: _share(g, x < y, x == y))),
-    ("minimum", (lambda g, x, y: _share(g, x < y, x == y), lambda g, x, y: _share(g, x > y, x == y))),
+    ("maximum", (lambda g, x, y: _share(g, x < y, x == y), lambda g, x, y: _share(g, x > y, x == y))),
+    ("minimum", (lambda g, x, y: _share(g, x > y, x == y), lambda g, x, y: _share(g, x < y, x == y))),
 ):
     pointwise(
-        _name, (lambda n: lambda o, x, y: getattr(o, n)(x, y))(_name), vjp=_gradients, refuse=("complex",), numbers=False,
+        _name, (lambda n: lambda o, x, y: getattr(o, n)(x, y))(_name), vjp=_gradients, refuse=("complex",), numbers="none",
         spell="torch method out", doc=f"Elementwise {_name}; NaN wins; ties share the gradient (torch docs: torch.{_name}).",
     )  # fmt: skip
 for _name in ("fmax", "fmin"):
     pointwise(
-        _name, (lambda n: lambda o, x, y: getattr(o, n)(x, y))(_name), refuse=("complex",), numbers=False, spell="torch method out",
+        _name, (lambda n: lambda o, x, y: getattr(o, n)(x, y))(_name), refuse=("complex",), numbers="none", spell="torch method out",
         vjp=(
             (lambda n: lambda g, x, y: keep(g, _takes_first(n, x, y)))(_name),
             (lambda n: lambda g, x, y: keep(g, ~_takes_first(n, x, y)))(_name),
@@ -142,8 +136,9 @@ for _name in ("fmax", "fmin"):
     )  # fmt: skip
 
 
-def _share(g: Any, ahead: Any, tie: Any) -> Any:
-    return g * (ahead.to(g.dtype) + tie.to(g.dtype) / 2)
+def _share(g: Any, behind: Any, tie: Any) -> Any:
+    """Half of g at ties, none where behind."""
+    return keep(g - keep(g / 2, tie), ~behind)
 
 
 def _takes_first(name: str, x: Any, y: Any) -> Any:
@@ -242,15 +237,15 @@ pointwise(
     doc="Remainder with the divisor's sign, as Python's % (torch docs: torch.remainder).",
 )  # fmt: skip
 pointwise(
-    "fmod", _fmod, vjp=(lambda g: g, lambda g, x, y: -g * x.div(y, rounding_mode="trunc")), refuse=("bool", "complex"),
+    "fmod", _fmod, numbers="second", vjp=(lambda g: g, lambda g, x, y: -g * x.div(y, rounding_mode="trunc")), refuse=("bool", "complex"),
     doc="Remainder with the dividend's sign, as C's fmod (torch docs: torch.fmod).",
 )  # fmt: skip
 pointwise(
-    "heaviside", lambda o, x, y: o.where(o.eq(x, 0), y, o.gt(x, 0).astype(y.dtype)), refuse=("complex",), numbers=False,
+    "heaviside", lambda o, x, y: o.where(o.eq(x, 0), y, o.gt(x, 0).astype(y.dtype)), refuse=("complex",), numbers="none",
     doc="0 below 0, 1 above, `values` at 0 (torch docs: torch.heaviside).",
 )  # fmt: skip
 nextafter = pointwise(
-    "nextafter", lambda o, x, y: o.nextafter(x, y), refuse=("bool", "complex", "integral"), numbers=False,
+    "nextafter", lambda o, x, y: o.nextafter(x, y), vjp=(lambda g, x, y: keep(g, x != y), lambda g: _zero(g)), refuse=("bool", "complex", "integral"), numbers="none",
     doc="The next representable number towards other (torch docs: torch.nextafter).",
 )  # fmt: skip
 nextafter.half = "native"  # the neighbour in the type itself

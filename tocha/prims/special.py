@@ -58,10 +58,11 @@ def _digamma(o: Any, x: Any) -> Any:
 def _polygamma(o: Any, x: Any, *, n: int) -> Any:
     if n == 0:
         return _digamma(o, x)
+    x = o.where(o.eq(x, -math.inf), x.dtype.type(math.nan), x)
     return o.mul(o.zeta(x.dtype.type(n + 1), x), (-1.0) ** (n + 1) * math.factorial(n))
 
 
-_unary("lgamma", lambda o, x: o.gammaln(x), lambda g, x: g * x.digamma(), "torch method inplace out special:gammaln", "Logarithm of |gamma|", (0.5, 3))
+_unary("lgamma", lambda o, x: o.gammaln(o.where(o.isinf(x), o.abs(x), x)), lambda g, x: g * x.digamma(), "torch method inplace out special:gammaln", "Logarithm of |gamma|", (0.5, 3))
 _unary(
     "digamma", _digamma, lambda g, x: g * polygamma(x, n=1), "torch method inplace out special special:psi", "Derivative of lgamma", (0.5, 3)
 )
@@ -70,7 +71,7 @@ polygamma = pointwise(
 )
 
 
-def _binary(name: str, rule: Any, vjp: Any, spell: str, text: str, numbers: bool = True, domain: tuple[float, float] = (0.5, 2.0)) -> Any:
+def _binary(name: str, rule: Any, vjp: Any, spell: str, text: str, numbers: str = "both", domain: tuple[float, float] = (0.5, 2.0)) -> Any:
     return pointwise(
         name, rule, vjp=vjp, promote="float", refuse=_REAL, spell=spell, numbers=numbers, domain=domain, doc=f"{text} (torch docs: torch.{name})."
     )
@@ -89,11 +90,11 @@ def _gamma_density(g: Any, x: Any, y: Any) -> Any:
 
 _binary(
     "igamma", lambda o, x, y: o.gammainc(x, y), (_not_differentiable("igamma"), _gamma_density),
-    "torch method inplace out special:gammainc", "Regularised lower incomplete gamma function", False,
+    "torch method inplace out special:gammainc", "Regularised lower incomplete gamma function", "none",
 )  # fmt: skip
 _binary(
     "igammac", lambda o, x, y: o.gammaincc(x, y), (_not_differentiable("igammac"), lambda g, x, y: -_gamma_density(g, x, y)),
-    "torch method inplace out special:gammaincc", "Regularised upper incomplete gamma function", False,
+    "torch method inplace out special:gammaincc", "Regularised upper incomplete gamma function", "none",
 )  # fmt: skip
 _binary(
     "zeta", lambda o, x, y: o.zeta(x, y), (_not_differentiable("zeta"), lambda g, x, y: g * -x * _zeta(x + 1, y)),
@@ -229,7 +230,7 @@ def _polynomial(name: str) -> Any:
         """In float64; degrees are truncated to integers, negative ones give 0."""
         y = x.astype(o.float64)
         y = 2 * y - 1 if name.startswith("shifted") else y
-        degree = o.trunc(n)
+        degree = o.where(o.isfinite(n), o.trunc(n), -1)
         before, now = o.zeros(y.shape, o.float64), o.ones(y.shape, o.float64)
         out = o.where(o.eq(degree, 0), now, o.zeros(o.broadcast(x, n).shape, o.float64))
         for k in range(int(o.max(degree)) if degree.size else 0):
