@@ -14,8 +14,8 @@ import tocha as torch
 from tocha.serialization import SafeTensors, load_safetensors, save_safetensors
 
 KINDS = ["bool", "uint8", "int8", "int16", "uint16", "float16", "bfloat16", "int32", "uint32", "float32",
-         "float64", "int64", "uint64", "complex64", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
-         "float8_e8m0fnu"]  # fmt: skip
+         "float64", "int64", "uint64", "complex64", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
+         "float8_e5m2fnuz", "float8_e8m0fnu"]  # fmt: skip
 
 
 def written(tensors, metadata=None):

@@ -16,7 +16,7 @@ import numpy as np
 _U32 = 0xFFFFFFFF
 _U16 = 0xFFFF
 _MAX_ENTRIES = 1 << 24
-_BLOCK = 1 << 24
+_BLOCK = 1 << 20
 # Deflate reaches 1032:1. Checkpoints don't; an archive that claims more than this is a bomb.
 _MAX_RATIO = 200
 _RATIO_FREE = 1 << 24

@@ -16,7 +16,7 @@ _FLAGS = 0x0808  # UTF-8 names, sizes in a descriptor after the data
 _FLAGS_EMPTY = 0x0800
 _U32 = 0xFFFFFFFF
 _U16 = 0xFFFF
-_BLOCK = 1 << 24
+_BLOCK = 1 << 20
 
 
 class ZipWriter:

@@ -316,18 +316,6 @@ def _load_from_bytes(data: bytes) -> Any:
     return load(io.BytesIO(data), weights_only=False)
 
 
-def _named_dtype(name: str) -> dtype:
-    return dtypes.BY_NAME[name]
-
-
-def _named_device(name: str) -> device:
-    return device(name)
-
-
-def _make_size(values: tuple[int, ...]) -> Size:
-    return Size(values)
-
-
 def _restore_generator(where: device, state: Tensor) -> Any:
     from tocha.random import Generator
 
@@ -339,9 +327,6 @@ def register() -> None:
     from tocha.random import Generator
 
     copyreg.pickle(Generator, lambda g: (_restore_generator, (g.device, g.get_state())))
-    copyreg.pickle(dtype, lambda d: (_named_dtype, (d.name,)))
-    copyreg.pickle(device, lambda d: (_named_device, (str(d),)))
-    copyreg.pickle(Size, lambda s: (_make_size, (tuple(s),)))
     copyreg.pickle(UntypedStorage, _reduce_storage)
     copyreg.pickle(TypedStorage, lambda s: (_restore_typed, (s.untyped(), s.dtype.name)))
     for kind in (layout, memory_format):
