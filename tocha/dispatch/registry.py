@@ -87,10 +87,28 @@ def public(function: Callable[..., Any], name: str, module: str, out: Any = Fals
                     return dispatch_function(call, implementation, args, kwargs)
             if not _NUMPY_NAMES.keys().isdisjoint(kwargs):
                 kwargs = {_rename(k, function): v for k, v in kwargs.items()}
-        return implementation(*args, **kwargs)
+        try:
+            return implementation(*args, **kwargs)
+        except AttributeError:
+            _check_tensors(function, name, args, kwargs)
+            raise
 
     name_it(call, name, module)
     return call
+
+
+def _check_tensors(function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """TypeError, in torch's words, if something other than a tensor was given where the signature says Tensor. Asked
+    only after a call failed on an attribute, so that good calls don't pay."""
+    code = function.__code__
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    given = {**dict(zip(parameters, args, strict=False)), **kwargs}
+    for position, parameter in enumerate(parameters, 1):
+        value = given.get(parameter)
+        if parameter in given and function.__annotations__.get(parameter) == "Tensor" and not isinstance(value, Tensor):
+            raise TypeError(
+                f"{name}(): argument '{parameter}' (position {position}) must be Tensor, not {type(value).__name__}"
+            ) from None
 
 
 def name_it(call: Any, name: str, module: str) -> None:
