@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 from typing import Any
 
 _TYPES = ("cpu", "cuda", "meta", "mps", "xpu")
@@ -139,3 +140,16 @@ class Size(tuple[int, ...]):
 
 
 Size.__module__ = "torch"
+
+
+def _named(name: str) -> device:
+    return device(name)
+
+
+def _size(values: tuple[int, ...]) -> Size:
+    return Size(values)
+
+
+# These classes go by torch's names, under which a plain pickle would look for them.
+copyreg.pickle(device, lambda d: (_named, (str(d),)))
+copyreg.pickle(Size, lambda s: (_size, (tuple(s),)))

@@ -7,6 +7,7 @@ Source of the promotion rules: torch docs, "Tensor Attributes", section torch.dt
 
 from __future__ import annotations
 
+import copyreg
 import math
 from typing import Any
 
@@ -88,6 +89,14 @@ HALF = frozenset((float16, bfloat16)) | FLOAT8
 BAREBONES_UNSIGNED = frozenset((uint16, uint32, uint64))
 
 BY_NAME = {d.name: d for d in ALL} | {d.alias: d for d in ALL if d.alias}
+
+
+def _named(name: str) -> dtype:
+    return BY_NAME[name]
+
+
+# The class goes by torch's name, under which a plain pickle would look for it.
+copyreg.pickle(dtype, lambda d: (_named, (d.name,)))
 FROM_NP: dict[Any, dtype] = {d.np: d for d in ALL}
 HALF_NP = frozenset(d.np for d in HALF)
 FLOAT_NP = frozenset(d.np for d in ALL if d.is_floating_point)

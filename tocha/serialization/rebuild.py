@@ -15,7 +15,6 @@ from tocha import dtypes
 from tocha.backends import meta, namespace
 from tocha.device import (
     META,
-    Size,
     channels_last,
     channels_last_3d,
     contiguous_format,
