@@ -108,7 +108,7 @@ class UntypedStorage:
 
     @property
     def _cdata(self) -> int:
-        return id(namespace(self._array).root(self._array))
+        return int(namespace(self._array).memory_id(self._array))
 
     @property
     def device(self) -> device:
@@ -480,15 +480,20 @@ def move_bytes(array: Any, where: device) -> Any:
 def storage_of(array: Any) -> UntypedStorage:
     """The storage an array is a view of: the same object for every view while one is alive."""
     if array.__class__ is meta.MetaArray:
-        reach = (
-            sum((n - 1) * s for n, s in zip(array.shape, array.strides)) + array.itemsize if array.size else 0
-        )
-        return UntypedStorage._on(meta.MetaArray((array.offset + reach,), np.uint8))
-    root = namespace(array).root(array)
-    found = _KNOWN.get(id(root))
+        return UntypedStorage._on(meta.MetaArray((array.offset + _reach(array),), np.uint8))
+    xp = namespace(array)
+    key = xp.memory_id(array)
+    found = _KNOWN.get(key)
     if found is None:
-        found = _KNOWN[id(root)] = UntypedStorage._on(_flat_bytes(root))
+        found = _KNOWN[key] = UntypedStorage._on(_flat_bytes(xp.root(array)))
+    elif xp.name == "cuda" and xp.data_ptr(array) + _reach(array) > xp.data_ptr(found._array) + len(found):
+        found._array = _flat_bytes(xp.root(array))  # the first view that asked showed a part of the memory only
     return found
+
+
+def _reach(array: Any) -> int:
+    """Bytes from the first element of an array to the end of its last one."""
+    return sum((n - 1) * s for n, s in zip(array.shape, array.strides)) + array.itemsize if array.size else 0
 
 
 def view_bytes(

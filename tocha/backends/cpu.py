@@ -87,6 +87,11 @@ def root(a: Any) -> Any:
         a = base
 
 
+def memory_id(a: Any) -> int:
+    """The same for arrays on the same memory, while one of them lives."""
+    return id(root(a))
+
+
 def data_ptr(a: Any) -> int:
     """The address of a's first element."""
     return int(a.__array_interface__["data"][0])

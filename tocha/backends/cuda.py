@@ -61,8 +61,18 @@ def restride(a: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: i
 
 
 def root(a: Any) -> Any:
-    """The array that owns a's memory."""
-    return a if a.base is None else a.base
+    """The array that owns a's memory. A view made by `restride` does not know it: the whole allocation (whole
+    blocks of 512 bytes) as bytes then."""
+    owner = a if a.base is None else a.base
+    memory = owner.data.mem
+    if owner.data.ptr == memory.ptr and memory.size - owner.nbytes < 512:
+        return owner
+    return cupy.ndarray((memory.size,), "uint8", cupy.cuda.MemoryPointer(memory, 0))
+
+
+def memory_id(a: Any) -> int:
+    """The same for arrays on the same memory, while one of them lives."""
+    return id(a.data.mem)
 
 
 def data_ptr(a: Any) -> int:
