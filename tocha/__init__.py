@@ -39,7 +39,6 @@ _LATER = {
         "random": ("Generator", "default_generator", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state"),
         "serialization": ("load", "save"),
         "storage": ("TypedStorage", "UntypedStorage"),
-        "printing": ("set_printoptions",),
         "threads": ("get_num_interop_threads", "get_num_threads", "set_num_interop_threads", "set_num_threads"),
         "func": ("vmap",),
     }.items()

@@ -15,6 +15,9 @@ from tocha.ops import geometry
 from tocha.ops import indexing
 from tocha.ops import inspect
 from tocha.ops import join
+from tocha.ops import distance
+from tocha.ops import loss
+from tocha.ops import margin_loss
 from tocha.ops import matmul
 from tocha.ops import memory
 from tocha.ops import norm
@@ -28,6 +31,7 @@ from tocha.ops import shape
 from tocha.ops import triangle
 from tocha.ops import viewcopy
 from tocha.prims import elementary, logic, rounding, special
+from tocha import printing
 from tocha.ops.operators import attach
 
 attach()
