@@ -1,4 +1,5 @@
-"""Questions about tensors: how many elements, which kind of type, is it one of several kinds, is it shared."""
+"""Questions about tensors: how many elements, which kind of type, is it one of several kinds, is it
+shared."""
 
 from __future__ import annotations
 
@@ -132,3 +133,14 @@ def result_type(tensor1: Any, tensor2: Any) -> dtypes.dtype:
 def can_cast(from_: dtypes.dtype, to: dtypes.dtype) -> bool:
     """Whether a result of one type may be written into another (torch docs: torch.can_cast)."""
     return dtypes.can_cast(from_, to)
+
+
+@op("torch")
+def typename(obj: Any, /) -> str:
+    """The name of a tensor's legacy type, or the qualified name of anything else's class (torch docs:
+    torch.typename)."""
+    if isinstance(obj, Tensor):
+        return str(obj.type())  # type: ignore[attr-defined]
+    named = obj if hasattr(obj, "__qualname__") else obj.__class__
+    module = getattr(named, "__module__", None) or ""
+    return named.__qualname__ if module in ("", "builtins") else f"{module}.{named.__qualname__}"
