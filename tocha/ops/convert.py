@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -295,6 +296,47 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
     from tocha.backends import cuda
 
     return wrap(cuda.from_dlpack(ext_tensor))
+
+
+@op("torch")
+def frombuffer(
+    buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Tensor:
+    """A 1-d tensor sharing the memory of an object with the buffer protocol (torch docs: torch.frombuffer)."""
+    kind = check_dtype(dtype, "frombuffer") or dtypes.get_default_dtype()
+    try:
+        view = memoryview(buffer)
+    except TypeError:
+        raise ValueError("object does not implement Python buffer protocol.") from None
+    if not view.c_contiguous:
+        raise RuntimeError("could not retrieve buffer from object: its elements are not contiguous")
+    length, size = view.nbytes, kind.itemsize
+    if length == 0 or count == 0:
+        raise ValueError(f"both buffer length ({length}) and count ({count}) must not be 0")
+    if not 0 <= offset < length:
+        raise ValueError(
+            f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({length} bytes) minus 1"
+        )
+    if count < 0:
+        if (length - offset) % size:
+            raise ValueError(
+                f"buffer length ({length - offset} bytes) after offset ({offset} bytes) must be a multiple of "
+                f"element size ({size})"
+            )
+        count = (length - offset) // size
+    elif offset + count * size > length:
+        raise ValueError(
+            f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not be greater "
+            f"than actual buffer length ({length} bytes)"
+        )
+    if view.readonly:
+        warnings.warn(
+            "The given buffer is not writable: writing into the tensor will fail. Copy the buffer first if the tensor "
+            "has to be changed.",
+            stacklevel=2,
+        )
+    tensor = wrap(np.frombuffer(buffer, dtype=kind.np, count=count, offset=offset))
+    return tensor.requires_grad_() if requires_grad else tensor
 
 
 def set_values(target: Tensor, array: Any) -> None:
