@@ -84,9 +84,14 @@ def to_host(a: Any) -> Any:
     return cupy.asnumpy(a)
 
 
+def on(index: int | None) -> Any:
+    """A context in which new arrays are made on device `index`."""
+    return cupy.cuda.Device(index or 0)
+
+
 def from_host(a: Any, index: int | None = None) -> Any:
     """Copy a NumPy array to device `index`."""
-    with cupy.cuda.Device(index or 0):
+    with on(index):
         return cupy.asarray(a)
 
 
