@@ -1,0 +1,210 @@
+"""Losses that are worth one kernel: cross entropy, negative log likelihood, mean squared error, binary cross entropy.
+
+`reduction` is 'none', 'mean' or 'sum'. Class dimension is 1; targets (N, *rest) hold class indices.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tocha.backends.meta import MetaArray
+from tocha.dispatch.prim import prim
+from tocha.prims.contract import recording
+from tocha.prims.pointwise import pointwise
+
+Shape = tuple[int, ...]
+
+
+def _classes(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int) -> tuple[Any, Any, Any]:
+    """input as (N, C, L), a valid class for each target (N, L), and its weight, 0 where ignored."""
+    x = input.reshape(input.shape[0], input.shape[1], -1) if input.ndim != 2 else input[:, :, None]
+    t = target.reshape(x.shape[0], -1)
+    keep = t != ignore_index
+    t = xp.where(keep, t, 0)
+    if xp.name == "cpu" and t.size:
+        low, high = int(t.min()), int(t.max())
+        if low < 0 or high >= x.shape[1]:
+            raise IndexError(f"Target {high if high >= x.shape[1] else low} is out of bounds (there are {x.shape[1]} classes).")
+    scale = keep.astype(x.dtype) if weight is None else xp.where(keep, weight[t], 0)
+    return x, t, scale
+
+
+def _reduce(xp: Any, losses: Any, total: Any, reduction: str, shape: Shape) -> Any:
+    if reduction == "none":
+        return losses.reshape(shape)
+    value = losses.sum()
+    return value / total if reduction == "mean" else value
+
+
+# ---- negative log likelihood
+
+
+def _nll_infer(input: Any, target: Any, weight: Any, *, reduction: str, ignore_index: int) -> list[MetaArray]:
+    return [MetaArray(target.shape if reduction == "none" else (), input.dtype), MetaArray((), input.dtype)]
+
+
+def _nll_vjp(g: Any, input_shape: Shape, target: Any, weight: Any, total: Any, *, reduction: str, ignore_index: int) -> Any:
+    if g[0] is None:
+        return None, None, None
+    return nll_backward(g[0], target, weight, total.detach(), shape=input_shape, reduction=reduction, ignore_index=ignore_index), None, None
+
+
+@prim("nll", "loss", outputs=("out", "total"), vjp=_nll_vjp, infer=_nll_infer)
+def nll(xp: Any, input: Any, target: Any, weight: Any, *, reduction: str, ignore_index: int) -> Any:
+    """-weight[target] * input[target] from log-probabilities (N, C, *rest), and the sum of weights."""
+    x, t, scale = _classes(xp, input, target, weight, ignore_index)
+    picked = xp.take_along_axis(x, t[:, None], axis=1)[:, 0]
+    losses = xp.where(scale != 0, -picked * scale, 0).astype(x.dtype, copy=False)
+    total = scale.sum()
+    return _reduce(xp, losses, total, reduction, target.shape), total
+
+
+@prim(
+    "nll_backward", "loss", infer=lambda g, target, weight, total, *, shape, reduction, ignore_index: MetaArray(shape, g.dtype),
+    vjp=lambda h, target, weight, *, reduction, ignore_index: (
+        nll(h, target, weight, reduction=reduction, ignore_index=ignore_index)[0], None, None, None,
+    ),
+)  # fmt: skip
+def nll_backward(xp: Any, g: Any, target: Any, weight: Any, total: Any, *, shape: Shape, reduction: str, ignore_index: int) -> Any:
+    out = xp.zeros(shape, g.dtype)
+    x, t, scale = _classes(xp, out, target, weight, ignore_index)
+    if reduction == "mean":
+        scale = scale / total
+    value = -scale * (g.reshape(t.shape) if reduction == "none" else g)
+    xp.put_along_axis(x, t[:, None], value.astype(g.dtype, copy=False)[:, None], axis=1)
+    return out
+
+
+# ---- cross entropy
+
+
+def _ce_infer(input: Any, target: Any, weight: Any, *, reduction: str, ignore_index: int, smoothing: float) -> list[MetaArray]:
+    loss = MetaArray(target.shape if reduction == "none" else (), input.dtype)
+    return [loss, MetaArray(input.shape, input.dtype), MetaArray((), input.dtype)]
+
+
+def _ce_vjp(g: Any, input: Any, target: Any, weight: Any, probability: Any, total: Any, *, reduction: str, ignore_index: int, smoothing: float) -> Any:
+    g = g[0]
+    if g is None:
+        return None, None, None
+    params = {"reduction": reduction, "ignore_index": ignore_index, "smoothing": smoothing}
+    if not recording(g, input):
+        return cross_entropy_backward(g, probability.detach(), target, weight, total.detach(), **params), None, None
+    wanted = class_weights(input.detach(), target, weight, total.detach(), **params)
+    if reduction == "none":
+        g = g.unsqueeze(1)
+    return g * (input.softmax(1) * wanted.sum(1, keepdim=True) - wanted), None, None
+
+
+@prim("cross_entropy", "loss", outputs=("out", "probability", "total"), vjp=_ce_vjp, infer=_ce_infer)
+def cross_entropy(xp: Any, input: Any, target: Any, weight: Any, *, reduction: str, ignore_index: int, smoothing: float) -> Any:
+    """Negative log likelihood of softmax(input) (N, C, *rest) at the target classes, with label smoothing; softmax(input); and the sum
+    of weights that the mean divides by."""
+    x, t, scale = _classes(xp, input, target, weight, ignore_index)
+    log_p = x - xp.max_reduce(x, axis=1, keepdims=True) if x.size else x.copy()
+    p = xp.exp(log_p)
+    norm = xp.add_reduce(p, axis=1, keepdims=True)
+    p /= norm
+    log_p -= xp.log(norm)
+    losses = -xp.take_along_axis(log_p, t[:, None], axis=1)[:, 0]
+    losses = xp.where(scale != 0, losses * scale, 0)
+    if smoothing:
+        spread = log_p if weight is None else xp.where(weight.reshape(-1, 1) != 0, log_p * weight.reshape(-1, 1), 0)
+        keep = (target != ignore_index).reshape(t.shape)
+        losses = losses * (1 - smoothing) - xp.where(keep, xp.add_reduce(spread, axis=1), 0) * (smoothing / x.shape[1])
+    total = scale.sum()
+    losses = losses.astype(x.dtype, copy=False)
+    return _reduce(xp, losses, total, reduction, target.shape), p.reshape(input.shape), total
+
+
+@prim("cross_entropy_backward", "loss", infer=lambda g, probability, *rest, **params: MetaArray(probability.shape, probability.dtype))
+def cross_entropy_backward(
+    xp: Any, g: Any, probability: Any, target: Any, weight: Any, total: Any, *, reduction: str, ignore_index: int, smoothing: float
+) -> Any:
+    p, t, scale = _classes(xp, probability, target, weight, ignore_index)
+    factor = g.reshape(t.shape) if reduction == "none" else g
+    if reduction == "mean":
+        factor = factor / total
+    factor = xp.where(scale != 0, scale * factor, 0).astype(p.dtype, copy=False) if not smoothing else factor
+    if smoothing:
+        wanted = _wanted(xp, p, t, scale, (target != ignore_index).reshape(t.shape), weight, smoothing)
+        out = p * xp.add_reduce(wanted, axis=1, keepdims=True) - wanted
+        out *= factor if reduction != "none" else factor[:, None]
+        return out.astype(p.dtype, copy=False).reshape(probability.shape)
+    out = p * factor[:, None]
+    if xp.name == "cpu":
+        rows, columns = xp.ogrid[: t.shape[0], : t.shape[1]]
+        out[rows, t, columns] -= factor
+    else:
+        picked = xp.take_along_axis(out, t[:, None], axis=1)
+        xp.put_along_axis(out, t[:, None], picked - factor[:, None], axis=1)
+    return out.reshape(probability.shape)
+
+
+def _wanted(xp: Any, x: Any, t: Any, scale: Any, keep: Any, weight: Any, smoothing: float) -> Any:
+    """How much each class's -log p counts: its share of the target and of the smoothing, times its weight."""
+    each = smoothing / x.shape[1] * (1 if weight is None else weight.reshape(-1, 1))
+    wanted = xp.where(keep[:, None], xp.zeros(x.shape, x.dtype) + xp.asarray(each, x.dtype), 0)
+    at = xp.take_along_axis(wanted, t[:, None], axis=1)
+    xp.put_along_axis(wanted, t[:, None], at + ((1 - smoothing) * scale)[:, None].astype(x.dtype, copy=False), axis=1)
+    return wanted
+
+
+@prim("class_weights", "loss", infer=lambda input, *rest, **params: MetaArray(input.shape, input.dtype))
+def class_weights(
+    xp: Any, input: Any, target: Any, weight: Any, total: Any, *, reduction: str, ignore_index: int, smoothing: float
+) -> Any:
+    """The coefficients of -log p in the cross entropy, shaped as the input."""
+    x, t, scale = _classes(xp, input, target, weight, ignore_index)
+    wanted = _wanted(xp, x, t, scale, (target != ignore_index).reshape(t.shape), weight, smoothing)
+    return (wanted / total if reduction == "mean" else wanted).reshape(input.shape)
+
+
+# ---- mean squared error
+
+
+def _mse_vjp(g: Any, input: Any, target: Any, *, reduction: str, needs: Any) -> Any:
+    if recording(g, input, target):
+        of_input = g * (input - target) * (2 / max(input.numel(), 1) if reduction == "mean" else 2)
+    else:
+        of_input = mse_backward(g, input, target, reduction=reduction)
+    return of_input if needs[0] else None, -of_input if needs[1] else None
+
+
+@prim("mse", "loss", vjp=_mse_vjp, infer=lambda input, target, *, reduction: MetaArray(input.shape if reduction == "none" else (), input.dtype))
+def mse(xp: Any, input: Any, target: Any, *, reduction: str) -> Any:
+    """Squared difference of tensors of one shape."""
+    d = input - target
+    d *= d
+    if reduction == "none":
+        return d
+    return d.mean() if reduction == "mean" else d.sum()
+
+
+@prim("mse_backward", "loss", infer=lambda g, input, target, *, reduction: MetaArray(input.shape, input.dtype))
+def mse_backward(xp: Any, g: Any, input: Any, target: Any, *, reduction: str) -> Any:
+    d = input - target
+    d *= g * d.dtype.type(2 / max(d.size, 1) if reduction == "mean" else 2)
+    return d
+
+
+# ---- binary cross entropy
+
+
+def _bce_logits_input(g: Any, x: Any, y: Any) -> Any:
+    return g * (x.sigmoid() - y)
+
+
+bce_logits = pointwise(
+    "bce_logits", lambda o, x, y: o.add(o.sub(o.maximum(x, 0.0), o.mul(x, y)), o.log1p(o.exp(o.neg(o.abs(x))))), spell="",
+    vjp=(_bce_logits_input, lambda g, x: -g * x),
+)  # fmt: skip
+bce = pointwise(
+    "bce", lambda o, p, y: o.neg(o.add(
+        o.mul(y, o.maximum(o.log(p), -100.0)), o.mul(o.sub(1.0, y), o.maximum(o.log1p(o.neg(p)), -100.0))
+    )), spell="",
+    vjp=(
+        lambda g, p, y: g * (p - y) / (p * (1 - p)).clamp(min=1e-12),
+        lambda g, p: g * ((-p).log1p().clamp(min=-100) - p.log().clamp(min=-100)),
+    ),
+)  # fmt: skip
