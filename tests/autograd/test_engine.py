@@ -229,3 +229,14 @@ def test_backward_from_several_threads() -> None:
     for t in threads:
         t.join()
     assert results == [1.0] * 4
+
+
+def test_a_fresh_gradient_becomes_dot_grad_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_copy(self: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("the gradient was copied")
+
+    x = torch.ones(4, requires_grad=True)
+    y = (x * torch.ones(4)).exp()
+    monkeypatch.setattr(torch.Tensor, "clone", no_copy)
+    y.backward(torch.ones(4))
+    assert x.grad is not None

@@ -40,7 +40,8 @@ def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets |
             grad = grads.pop(node)
             if not isinstance(node, Node):
                 outs = g = None  # so that the count below sees only holders outside this function
-                _at_leaf(node, grad, create_graph, targets, getrefcount(grad))
+                references = getrefcount(grad)
+                _at_leaf(node, grad, create_graph, targets, references)
                 continue
             if node.hooks is not None:
                 grad = _pre_hooks(node, grad)

@@ -164,12 +164,9 @@ class AccumulateGrad(Node):
 class Version:
     """The mutation count shared by a tensor and its views, with who changed it last."""
 
-    __slots__ = ("__weakref__", "log", "stamp", "value")
-
-    def __init__(self) -> None:
-        self.value = 0
-        self.stamp = 1  # younger than nothing: every node's order is <= 0
-        self.log: deque[tuple[int, str, Any, int]] | None = None
+    value = 0
+    stamp = 1  # younger than nothing: every node's order is <= 0
+    log: deque[tuple[int, str, Any, int]] | None = None
 
     def bump(self, operator: str) -> None:
         """Count one in-place change by `operator`, remembering the user's line."""

@@ -9,26 +9,58 @@ from typing import Any
 import numpy as np
 
 from tocha.autograd.mode import state
-from tocha.backends import device_of, meta, namespace
+from tocha.backends import cpu, device_of, meta, namespace
 from tocha.dispatch import override
 from tocha.dispatch.override import INTERPRETERS, NO_DISPATCH
 from tocha.dispatch.prim import Prim, link_view, record
 from tocha.dtypes import HALF_NP
 from tocha.tensor import Tensor, wrap
 
-_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-_COMPLEX64 = np.dtype(np.complex64)
+_ndarray, _new = np.ndarray, object.__new__
+_FLOAT32 = np.dtype(np.float32)
 
 
 def bind(prim: Prim, *args: Any, **params: Any) -> Any:
     """Run `prim` on tensors (None where an argument is optional) and record it. One tensor, or a tuple of them."""
-    if INTERPRETERS or _unusual(args):
+    if INTERPRETERS:
         return override.dispatch_prim(prim, args, params)
-    return bind_plain(prim, args, params)
+    arrays = []
+    wanted = False
+    for a in args:
+        if a is None:
+            arrays.append(None)
+            continue
+        if a.__class__ not in NO_DISPATCH:
+            return override.dispatch_prim(prim, args, params)
+        x = a._a
+        if x.__class__ is not _ndarray or x.dtype in HALF_NP:
+            return bind_plain(prim, args, params) if not unusual(args) else override.dispatch_prim(prim, args, params)
+        arrays.append(x)
+        if a._rg:
+            wanted = True
+    if prim.family == "view":
+        return _bind_view(prim, args[0], params)
+    got = state.run(prim.impl, cpu, *arrays, **params)
+    if got.__class__ is _ndarray:
+        out = _new(Tensor)
+        out._a = got
+        out._rg = False
+        out._grad = out._node = out._vc = out._view = out._extra = None
+        out._nr = 0
+        if wanted and state.grad and prim.vjp is not None:
+            record(prim, args, (out,), params)
+        return out
+    outs = tuple([wrap(g if g.__class__ is _ndarray else np.asarray(g)) for g in (got if got.__class__ is tuple else (got,))])
+    if wanted and state.grad and prim.vjp is not None:
+        record(prim, args, outs, params)
+    return outs[0] if len(prim.outputs) == 1 else outs
+
+
+Prim.__call__ = bind  # type: ignore[method-assign]
 
 
 def bind_plain(prim: Prim, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """`bind` on tensors that hold arrays."""
+    """`bind` without interpreters, on any backend and type."""
     if prim.family == "view":
         return _bind_view(prim, args[0], params)
     outs = run(prim, args, params)
@@ -40,7 +72,8 @@ def bind_plain(prim: Prim, args: tuple[Any, ...], params: dict[str, Any]) -> Any
     return outs[0] if len(prim.outputs) == 1 else outs
 
 
-def _unusual(args: Sequence[Any]) -> bool:
+def unusual(args: Sequence[Any]) -> bool:
+    """Whether some argument is a tensor whose class has __torch_dispatch__."""
     for a in args:
         if a is not None and a.__class__ not in NO_DISPATCH and override.has_dispatch(a):
             return True
@@ -54,7 +87,7 @@ def run(prim: Prim, args: Sequence[Any], params: dict[str, Any]) -> tuple[Tensor
     xp = namespace(first)
     for a in arrays:
         if a is not None and a.__class__ is not first.__class__:
-            arrays = _one_device(prim, arrays)
+            arrays = one_device(prim, arrays)
             xp = namespace(next(a for a in arrays if a is not None))
             break
     if xp is meta:
@@ -80,7 +113,7 @@ def run(prim: Prim, args: Sequence[Any], params: dict[str, Any]) -> tuple[Tensor
     return tuple(outs)
 
 
-def _one_device(prim: Prim, arrays: list[Any]) -> list[Any]:
+def one_device(prim: Prim, arrays: list[Any]) -> list[Any]:
     """Zero-dimensional CPU arrays follow the others to their device; anything else mixed is an error."""
     kinds = {str(device_of(a)): a for a in arrays if a is not None}
     away = next((a for a in arrays if a is not None and device_of(a).type != "cpu"), None)
@@ -99,8 +132,6 @@ def infer(prim: Prim, arrays: Sequence[Any], params: dict[str, Any]) -> list[Any
     if prim.infer is not None:
         got = prim.infer(*arrays, **params)
         return [got] if isinstance(got, meta.MetaArray) else list(got)
-    from tocha.backends import cpu
-
     stand_ins = [None if a is None else meta.stand_in(a) for a in arrays]
     half = next((a.dtype for a in stand_ins if a is not None and a.dtype in HALF_NP), None)
     if half is not None and prim.half == "float32":

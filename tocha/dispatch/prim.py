@@ -18,7 +18,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tocha.autograd.graph import Node, check_unchanged, next_order
+from tocha.autograd.graph import Node, check_unchanged, next_order, version_of
 from tocha.autograd.mode import state
 from tocha.autograd.views import refresh
 from tocha.tensor import Tensor, View, wrap
@@ -71,9 +71,8 @@ class Prim:
         return _by_name, (self.name,)
 
     def __call__(self, *args: Any, **params: Any) -> Any:
-        from tocha.dispatch.bind import bind
-
-        return bind(self, *args, **params)
+        """`dispatch.bind.bind(self, ...)`, which replaces this method to save a call."""
+        raise NotImplementedError
 
     def plain(self, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The call with no interpreter to ask."""
@@ -263,6 +262,7 @@ def _fit(g: Tensor, target: tuple[tuple[int, ...], Any]) -> Tensor:
 
 
 _new_node = PrimNode.__new__
+_new = object.__new__
 
 
 def edge_of(tensor: Tensor) -> Node | Tensor:
@@ -280,39 +280,64 @@ def edge_of(tensor: Tensor) -> Node | Tensor:
 
 def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict[str, Any]) -> None:
     """Put a call on the tape: outs get a node leading to those of `args` that require grad."""
-    needs = tuple([isinstance(a, Tensor) and bool(a._rg) for a in args])
-    node = PrimNode.__new__(PrimNode)
     edges: list[Node | Tensor | None] = []
+    needs = []
     numbers: Any = None
-    for i, need in enumerate(needs):
-        if need:
-            edges.append(edge_of(args[i]))
-            if args[i]._nr:
-                numbers = numbers or [0] * len(needs)
-                numbers[i] = args[i]._nr
+    for a in args:
+        if isinstance(a, Tensor) and a._rg:
+            needs.append(True)
+            if a._view is None and a._extra is None:
+                edges.append(a._node or a)
+            else:
+                edges.append(edge_of(a))
+            if a._nr:
+                numbers = numbers or [0] * len(args)
+                numbers[len(edges) - 1] = a._nr
         else:
+            needs.append(False)
             edges.append(None)
+    key = tuple(needs)
+    plan = prim.plans.get(key) or prim.plan(key)
+    saved: list[Any] = []
+    for kind, where in plan.sources:
+        if kind == ARGUMENT:
+            saved.append(args[where])
+        elif kind == PARAMETER:
+            saved.append(params[where])
+        elif kind == OUTPUT:
+            saved.append(outs[where]._a)
+        elif kind == SHAPE:
+            a = args[where]
+            saved.append(None if a is None else a._a.shape)
+        else:
+            saved.append(_save(kind, where, args))
+    node = _new_node(PrimNode)
     node.edges = tuple(edges)
     node.output_numbers = None if numbers is None else tuple(numbers)
     node.outputs = len(outs)
-    node.hooks = node.output_versions = None
-    node.plan = plan = prim.plan(needs)
-    node.saved = tuple([_save(kind, key, args, outs, params) for kind, key in plan.sources])
+    node.hooks = node.output_versions = node.fit = None
+    node.plan = plan
+    node.saved = tuple(saved)
     node.order = next_order()
-    node.fit = None
     if prim.fit:
-        out = outs[0]._a
-        for a in args:
-            if isinstance(a, Tensor) and (a._a.shape != out.shape or a._a.dtype is not out.dtype):
-                node.fit = tuple([(b._a.shape, b._a.dtype) if isinstance(b, Tensor) else None for b in args])
-                break
+        node.fit = _targets(args, outs[0]._a)
     if state.grad == 2:
         _slow_record(node, args, outs)
-    for number, out in enumerate(outs):
+    number = 0
+    for out in outs:
         if out._a.dtype.kind not in "biu" and out._node is None:
             out._rg = True
             out._node = node
             out._nr = number
+        number += 1
+
+
+def _targets(args: Sequence[Any], out: Any) -> Any:
+    """Shapes and types that gradients of a pointwise call must be brought to, None if they all have the output's."""
+    for a in args:
+        if isinstance(a, Tensor) and (a._a.shape != out.shape or a._a.dtype is not out.dtype):
+            return tuple([(b._a.shape, b._a.dtype) if isinstance(b, Tensor) else None for b in args])
+    return None
 
 
 def record_two(plan: Plan, saved: tuple[Any, ...], input: Any, other: Any, need: int, out: Tensor) -> None:
@@ -343,15 +368,8 @@ def record_two(plan: Plan, saved: tuple[Any, ...], input: Any, other: Any, need:
     out._node = node
 
 
-def _save(kind: int, key: Any, args: Sequence[Any], outs: Sequence[Tensor], params: dict[str, Any]) -> Any:
-    if kind == ARGUMENT:
-        return args[key]
-    if kind == OUTPUT:
-        return outs[key]._a
-    if kind == PARAMETER:
-        return params[key]
-    if kind == SHAPE:
-        return None if args[key] is None else tuple(args[key].shape)
+def _save(kind: int, key: Any, args: Sequence[Any]) -> Any:
+    """The rarer kinds of saved values."""
     if kind == DTYPE:
         return None if args[key] is None else args[key].dtype
     if kind == NEEDS:
@@ -380,17 +398,17 @@ def _slow_record(node: PrimNode, args: Sequence[Any], outs: Sequence[Tensor]) ->
 
 def link_view(out: Tensor, base: Tensor, prim: Prim, params: dict[str, Any], kind: str = "normal") -> None:
     """Make `out` a view of `base` in the books: shared version counter, root and chain."""
-    from tocha.autograd.graph import version_of
-
-    out._vc = version = version_of(base)
+    out._vc = version = base._vc or version_of(base)
     parent = base._view
-    step = ((prim, params),)
     if not state.grad and kind == "normal":
         kind = "no_grad"
+    view = _new(View)
+    view.version = version.value
     if parent is None:
-        out._view = view = View(base, step, version.value, kind)
+        view.base, view.chain, view.kind = base, ((prim, params),), kind
     else:
-        kind = parent.kind if parent.kind != "normal" else kind
-        out._view = view = View(parent.base, parent.chain + step, version.value, kind)
+        view.base, view.chain = parent.base, (*parent.chain, (prim, params))
+        view.kind = parent.kind if parent.kind != "normal" else kind
+    out._view = view
     if out._rg is False and out._a.dtype.kind not in "biu" and not view.base._rg:
         out._rg = view

@@ -20,7 +20,7 @@ from tocha import dtypes
 from tocha.autograd.mode import state
 from tocha.backends import meta, namespace
 from tocha.dispatch import override
-from tocha.dispatch.bind import _one_device, _unusual
+from tocha.dispatch.bind import one_device, unusual
 from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function
 from tocha.dispatch.prim import ARGUMENT, OUTPUT, Plan, Prim, record, record_two
 from tocha.dispatch.promote import common_dtype
@@ -66,7 +66,7 @@ class Pointwise(Prim):
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         """Values and history for tensors and Python numbers in any mix."""
-        if INTERPRETERS or _unusual(args):
+        if INTERPRETERS or unusual(args):
             return override.dispatch_prim(self, args, params)
         return self.plain(args, params)
 
@@ -97,7 +97,7 @@ class Pointwise(Prim):
         arrays = [a._a if isinstance(a, Tensor) else a for a in args]
         first = next(a for a in arrays if hasattr(a, "strides") and not isinstance(a, np.generic))
         if any(hasattr(a, "strides") and a.__class__ is not first.__class__ for a in arrays):
-            tensors = _one_device(self, [a for a in arrays if hasattr(a, "strides")])
+            tensors = one_device(self, [a for a in arrays if hasattr(a, "strides")])
             arrays = [tensors.pop(0) if hasattr(a, "strides") else a for a in arrays]
             first = next(a for a in arrays if hasattr(a, "strides"))
         xp = namespace(first)
