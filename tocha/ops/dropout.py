@@ -67,17 +67,20 @@ def _apply(input: Tensor, p: float, train: bool, feature: bool, alpha: bool, inp
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
     if p == 0 or not train or input._a.size == 0:
         return input
-    multiply = Tensor.mul_ if inplace else Tensor.mul
     if p == 1:
-        return multiply(input, zeros_like(input))
+        return _times(input, zeros_like(input), inplace)
     if not alpha:
-        return multiply(input, _keep(input, p, feature, _inverse(p, input.dtype)))
+        return _times(input, _keep(input, p, feature, _inverse(p, input.dtype)), inplace)
     a = 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p))
     with no_grad():
         noise = _keep(input, p, feature, 1)
         shift = noise.add(-1).mul_(_ALPHA * a).add_(_ALPHA * a * p)
         noise.mul_(a)
-    return multiply(input, noise).add_(shift)
+    return _times(input, noise, inplace).add_(shift)
+
+
+def _times(input: Tensor, factor: Tensor, inplace: bool) -> Tensor:
+    return input.mul_(factor) if inplace else input.mul(factor)
 
 
 def _family(name: str, feature: bool, alpha: bool, doc: str) -> None:
@@ -237,7 +240,7 @@ def _rrelu(
         out = wide.mul(_slopes(wide.detach(), lower, upper, generator)).to(input.dtype)
         return input.copy_(out) if inplace else out
     slopes = _slopes(input.detach(), lower, upper, generator)
-    return input.mul_(slopes) if inplace else input.mul(slopes)
+    return _times(input, slopes, inplace)
 
 
 @op("torch", name="rrelu")
