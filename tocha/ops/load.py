@@ -24,6 +24,7 @@ from tocha.ops import norm
 from tocha.ops import random
 from tocha.ops import reduce
 from tocha.ops import scan
+from tocha.ops import sort
 from tocha.ops import sampling
 from tocha.ops import scatter
 from tocha.ops import select

@@ -179,7 +179,7 @@ argmax = _index_of("argmax", prims.argmax)
 argmin = _index_of("argmin", prims.argmin)
 
 
-@op("torch method out")
+@op("torch method strictout")
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
     """Both extremes, over everything or along a dimension (torch docs: torch.aminmax)."""
     _real(input, "aminmax")

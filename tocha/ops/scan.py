@@ -64,7 +64,7 @@ def _running(name: str, prim: Any) -> None:
 
     running.__name__ = name
     running.__doc__ = f"Running {name[3:]}imum and the index of its last occurrence (torch docs: torch.{name})."
-    op("torch method out")(running)
+    op("torch method strictout")(running)
 
 
 _running("cummax", prims.cummax)

@@ -1,0 +1,230 @@
+"""Order: sort, the k largest, medians, modes. NaN counts as the largest value throughout, as in torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tocha.backends.meta import MetaArray
+from tocha.dispatch.prim import prim
+from tocha.prims.reduce import _infer_picked, _picked_vjp, place, take
+
+
+def _sort_vjp(g: Any, input_shape: Any, indices: Any, *, dim: int, descending: bool) -> Any:
+    return None if g[0] is None else place(g[0], indices, input_shape, dim, True)
+
+
+def _infer_sort(input: Any, *, dim: int, **unused: Any) -> tuple[MetaArray, MetaArray]:
+    return MetaArray(input.shape, input.dtype), MetaArray(input.shape, "int64")
+
+
+def order(xp: Any, x: Any, dim: int, descending: bool) -> Any:
+    """Indices that sort, equal elements in their old order."""
+    if not descending:
+        return xp.argsort(x, axis=dim, kind="stable")
+    # The reversed array's ascending order, reversed again: largest first, with ties in their old order.
+    n = x.shape[dim]
+    return n - 1 - xp.flip(xp.argsort(xp.flip(x, dim), axis=dim, kind="stable"), dim)
+
+
+@prim("sort", "sort", vjp=_sort_vjp, outputs=("values", "indices"), infer=_infer_sort)
+def sort(xp: Any, input: Any, *, dim: int, descending: bool) -> Any:
+    if not input.shape:
+        return input.copy(), xp.zeros((), "int64")
+    indices = order(xp, input, dim, descending)
+    return take(xp, input, indices, dim), indices
+
+
+@prim("argsort", "sort", infer=lambda input, *, dim, descending: MetaArray(input.shape, "int64"))
+def argsort(xp: Any, input: Any, *, dim: int, descending: bool) -> Any:
+    return order(xp, input, dim, descending) if input.shape else xp.zeros((), "int64")
+
+
+def _infer_topk(input: Any, *, k: int, dim: int, **unused: Any) -> tuple[MetaArray, MetaArray]:
+    shape = (*input.shape[:dim], k, *input.shape[dim + 1 :]) if input.shape else ()
+    return MetaArray(shape, input.dtype), MetaArray(shape, "int64")
+
+
+def _topk_vjp(g: Any, input_shape: Any, indices: Any, *, k: int, dim: int, largest: bool) -> Any:
+    return None if g[0] is None else place(g[0], indices, input_shape, dim, True)
+
+
+@prim("topk", "sort", vjp=_topk_vjp, outputs=("values", "indices"), infer=_infer_topk)
+def topk(xp: Any, input: Any, *, k: int, dim: int, largest: bool) -> Any:
+    """The k largest (or smallest) in order."""
+    if not input.shape:
+        return input.copy(), xp.zeros((), "int64")
+    n = input.shape[dim]
+    lead = (slice(None),) * dim
+    if 0 < k < n // 8:  # choose first, sort only the chosen
+        chosen = xp.argpartition(input, n - k if largest else k - 1, axis=dim)
+        chosen = chosen[(*lead, slice(n - k, n) if largest else slice(0, k))]
+        values = take(xp, input, chosen, dim)
+        within = order(xp, values, dim, largest)
+        return take(xp, values, within, dim), take(xp, chosen, within, dim)
+    indices = order(xp, input, dim, largest)[(*lead, slice(0, k))]
+    return take(xp, input, indices, dim), indices
+
+
+def _infer_kth(input: Any, *, k: int, dim: int, keepdim: bool) -> tuple[MetaArray, MetaArray]:
+    return _infer_picked(input, dim=dim, keepdim=keepdim)
+
+
+def _pick(xp: Any, input: Any, indices: Any, dim: int, keepdim: bool) -> Any:
+    """Values and int64 indices from indices that kept the dimension."""
+    values = take(xp, input, indices, dim)
+    indices = indices.astype("int64", copy=False)
+    return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
+
+
+def _kth_vjp(g: Any, input_shape: Any, indices: Any, *, k: int, dim: int, keepdim: bool) -> Any:
+    return None if g[0] is None else place(g[0], indices, input_shape, dim, keepdim)
+
+
+@prim("kthvalue", "sort", vjp=_kth_vjp, outputs=("values", "indices"), infer=_infer_kth)
+def kthvalue(xp: Any, input: Any, *, k: int, dim: int, keepdim: bool) -> Any:
+    """The k-th smallest, k from 1."""
+    if not input.shape:
+        return input.copy(), xp.zeros((), "int64")
+    lead = (slice(None),) * dim
+    found = xp.argpartition(input, k - 1, axis=dim)[(*lead, slice(k - 1, k))]
+    return _pick(xp, input, found, dim, keepdim)
+
+
+def _middle(xp: Any, input: Any, dim: int, ignore_nan: bool) -> Any:
+    """Index of the lower median along a dimension, which it keeps; a NaN, if any, unless ignored."""
+    n = input.shape[dim]
+    lead = (slice(None),) * dim
+    ranked = order(xp, input, dim, False)
+    if input.dtype.kind != "f":
+        return ranked[(*lead, slice((n - 1) // 2, (n - 1) // 2 + 1))]
+    missing = xp.isnan(input)
+    known = n - missing.sum(axis=dim, keepdims=True)
+    at = xp.maximum(known - 1, 0) // 2 if ignore_nan else xp.where(known < n, known, (n - 1) // 2)
+    return xp.take_along_axis(ranked, at, dim)
+
+
+@prim("median_dim", "sort", vjp=_picked_vjp, outputs=("values", "indices"), infer=_infer_picked)
+def median_dim(xp: Any, input: Any, *, dim: int, keepdim: bool) -> Any:
+    if not input.shape:
+        return input.copy(), xp.zeros((), "int64")
+    return _pick(xp, input, _middle(xp, input, dim, False), dim, keepdim)
+
+
+@prim("nanmedian_dim", "sort", vjp=_picked_vjp, outputs=("values", "indices"), infer=_infer_picked)
+def nanmedian_dim(xp: Any, input: Any, *, dim: int, keepdim: bool) -> Any:
+    if not input.shape:
+        return input.copy(), xp.zeros((), "int64")
+    return _pick(xp, input, _middle(xp, input, dim, True), dim, keepdim)
+
+
+def _equal_share(g: Any, input: Any, out: Any) -> Any:
+    from tocha.prims.reduce import _tied
+
+    return _tied(g, input, out, dim=tuple(range(input.ndim)), keepdim=False)
+
+
+@prim("median", "sort", vjp=_equal_share, infer=lambda input: MetaArray((), input.dtype))
+def median(xp: Any, input: Any) -> Any:
+    """The lower median of all elements; NaN if any is, or if there are none."""
+    flat = input.reshape(-1)
+    return take(xp, flat, _middle(xp, flat, 0, False), 0)[0] if flat.size else xp.full((), float("nan"), input.dtype)
+
+
+@prim("nanmedian", "sort", vjp=_equal_share, infer=lambda input: MetaArray((), input.dtype))
+def nanmedian(xp: Any, input: Any) -> Any:
+    """The lower median of the elements that aren't NaN."""
+    flat = input.reshape(-1)
+    return take(xp, flat, _middle(xp, flat, 0, True), 0)[0] if flat.size else xp.full((), float("nan"), input.dtype)
+
+
+@prim("mode", "sort", vjp=_picked_vjp, outputs=("values", "indices"), infer=_infer_picked)
+def mode(xp: Any, input: Any, *, dim: int, keepdim: bool) -> Any:
+    """The most frequent value, the smallest of equally frequent ones, and its last index."""
+    if not input.shape:
+        return input.copy(), xp.zeros((), "int64")
+    x = xp.moveaxis(input, dim, -1)
+    indices = order(xp, x, -1, False)
+    ranked = take(xp, x, indices, -1)
+    n = x.shape[-1]
+    places = xp.arange(n)
+    starts = xp.ones(ranked.shape, bool)
+    starts[..., 1:] = ranked[..., 1:] != ranked[..., :-1]
+    begun = xp.maximum.accumulate(xp.where(starts, places, 0), axis=-1)
+    best = xp.argmax(places - begun, axis=-1)[..., None]  # the longest run's end: runs' lengths are reached there first
+    found = xp.moveaxis(take(xp, indices, best, -1), -1, dim)
+    return _pick(xp, input, found, dim, keepdim)
+
+
+# ---- distinct values
+
+
+def unique_rows(xp: Any, rows: Any, consecutive: bool) -> tuple[Any, Any, Any]:
+    """Distinct rows of a 2-d array, each row's number among them, and how many of each. Sorted unless `consecutive`,
+    where only neighbours are compared. NaN differs from itself."""
+    n = rows.shape[0]
+    ranked = xp.arange(n) if consecutive else xp.lexsort(tuple(rows[:, i] for i in range(rows.shape[1] - 1, -1, -1))) if rows.shape[1] else xp.arange(n)
+    ordered = rows[ranked]
+    new = xp.ones(n, bool)
+    new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    number = xp.cumsum(new) - 1
+    inverse = xp.empty(n, "int64")
+    inverse[ranked] = number
+    starts = xp.flatnonzero(new)
+    counts = xp.diff(xp.concatenate([starts, xp.asarray([n], dtype=starts.dtype)])).astype("int64")
+    return ordered[new], inverse, counts
+
+
+@prim("unique", "sort", outputs=("values", "inverse", "counts"))
+def unique(xp: Any, input: Any, *, dim: int | None, consecutive: bool) -> Any:
+    """Distinct elements, or slices along `dim`."""
+    if dim is None:
+        flat = input.reshape(-1, 1)
+        values, inverse, counts = unique_rows(xp, flat, consecutive)
+        return values[:, 0], inverse.reshape(input.shape), counts
+    moved = xp.moveaxis(input, dim, 0)
+    values, inverse, counts = unique_rows(xp, moved.reshape(moved.shape[0], -1), consecutive)
+    return xp.moveaxis(values.reshape(values.shape[0], *moved.shape[1:]), 0, dim), inverse, counts
+
+
+# ---- counting in bins
+
+
+@prim("searchsorted", "sort", infer=lambda edges, values, *, right: MetaArray(values.shape, "int64"))
+def searchsorted(xp: Any, edges: Any, values: Any, *, right: bool) -> Any:
+    """Where values go in sorted edges: 1-d ones, or one row of edges for each row of values."""
+    side = "right" if right else "left"
+    if edges.ndim == 1:
+        return xp.asarray(xp.searchsorted(edges, values, side=side)).astype("int64", copy=False)
+    out = xp.empty(values.shape, "int64")
+    flat_edges, flat_values = edges.reshape(-1, edges.shape[-1]), values.reshape(-1, values.shape[-1])
+    flat = out.reshape(flat_values.shape)
+    for i in range(flat_edges.shape[0]):
+        flat[i] = xp.searchsorted(flat_edges[i], flat_values[i], side=side)
+    return out
+
+
+@prim("bincount", "sort")
+def bincount(xp: Any, input: Any, weights: Any, *, minlength: int) -> Any:
+    return xp.bincount(input, weights, minlength)
+
+
+@prim("histogram", "sort", outputs=("counts",))
+def histogram(xp: Any, input: Any, weight: Any, *edges: Any) -> Any:
+    """Weights (rows count 1 without) summed in the cells that edges of each column make; the last edge is inside."""
+    shape = tuple(e.shape[0] - 1 for e in edges)
+    inside = xp.ones(input.shape[0], bool)
+    cell = xp.zeros(input.shape[0], "int64")
+    for i, e in enumerate(edges):
+        x = input[:, i]
+        inside &= (x >= e[0]) & (x <= e[-1])
+        cell = cell * shape[i] + xp.clip(xp.searchsorted(e, x, side="right") - 1, 0, shape[i] - 1)
+    total = 1
+    for n in shape:
+        total *= n
+    counts = xp.bincount(cell[inside], None if weight is None else weight[inside], total)
+    return counts.reshape(shape).astype(input.dtype)
+
+
+@prim("isin", "sort", infer=lambda elements, test: MetaArray(elements.shape, "bool"))
+def isin(xp: Any, elements: Any, test: Any) -> Any:
+    return xp.isin(elements, test)
