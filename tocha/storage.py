@@ -487,7 +487,8 @@ def storage_of(array: Any) -> UntypedStorage:
     if found is None:
         found = _KNOWN[key] = UntypedStorage._on(_flat_bytes(xp.root(array)))
     elif xp.name == "cuda" and xp.data_ptr(array) + _reach(array) > xp.data_ptr(found._array) + len(found):
-        found._array = _flat_bytes(xp.root(array))  # the first view that asked showed a part of the memory only
+        # The first view that asked showed only a part of the memory.
+        found._array = _flat_bytes(xp.root(array))
     return found
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import pathlib
 import random
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ import pytest
 import tocha as torch
 from tocha.serialization import SafeTensors, load_safetensors, save_safetensors
 
+ROOT = pathlib.Path(__file__).parents[2]
 KINDS = ["bool", "uint8", "int8", "int16", "uint16", "float16", "bfloat16", "int32", "uint32", "float32",
          "float64", "int64", "uint64", "complex64", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
          "float8_e5m2fnuz", "float8_e8m0fnu"]  # fmt: skip
@@ -79,6 +83,26 @@ def test_the_package_reads_it_and_is_read(tmp_path):
     assert load_safetensors(theirs)["w"].tolist() == [0, 1, 2] and SafeTensors(theirs).metadata() == {
         "k": "v"
     }
+
+
+def test_the_package_works_on_tocha_as_torch(tmp_path):
+    pytest.importorskip("safetensors")
+    path = tmp_path / "x.safetensors"
+    tensors = {kind: torch.tensor([1, 2, 4]).to(getattr(torch, kind)) for kind in KINDS}
+    save_safetensors(tensors, path, {"format": "pt"})
+    script = """
+import sys, tocha
+sys.modules["torch"] = tocha
+from safetensors import safe_open
+from safetensors.torch import load_file, save
+path = sys.argv[1]
+found = load_file(path)
+assert all(t.dtype is getattr(tocha, k) and t.tolist() == [1, 2, 4] for k, t in found.items() if k[0] not in "cb")
+with safe_open(path, framework="pt") as file:
+    assert file.get_slice("int64")[1:].tolist() == [2, 4]
+assert save(found, metadata={"format": "pt"}) == open(path, "rb").read()
+"""
+    subprocess.run([sys.executable, "-c", script, str(path)], check=True, cwd=ROOT)
 
 
 def test_device_argument():

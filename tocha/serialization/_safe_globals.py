@@ -18,7 +18,7 @@ _BLOCKED = frozenset(("sys", "os", "posix", "nt", "subprocess", "builtins.eval",
 _KEY_BUDGET = 10_000
 
 
-_user = threading.RLock()
+_lock = threading.RLock()
 _listed: dict[str, Any] = {}
 
 
@@ -45,13 +45,13 @@ def _entries(items: Iterable[Any]) -> dict[str, Any]:
 def add_safe_globals(safe_globals: list[Any]) -> None:
     """Let restricted loads use these classes and functions; a pair (object, "module.name") gives the file's
     name for it (torch docs: torch.serialization.add_safe_globals)."""
-    with _user:
+    with _lock:
         _listed.update(_entries(safe_globals))
 
 
 def get_safe_globals() -> list[Any]:
     """The classes and functions the user has listed."""
-    with _user:
+    with _lock:
         return [obj if _default_name(obj) == name else (obj, name) for name, obj in _listed.items()]
 
 
@@ -64,7 +64,7 @@ def _default_name(obj: Any) -> str | None:
 
 def clear_safe_globals() -> None:
     """Forget everything the user has listed."""
-    with _user:
+    with _lock:
         _listed.clear()
 
 
@@ -76,12 +76,12 @@ class safe_globals:
         self._before: dict[str, Any] = {}
 
     def __enter__(self) -> None:
-        with _user:
+        with _lock:
             self._before = dict(_listed)
         add_safe_globals(self._wanted)
 
     def __exit__(self, *exc: object) -> None:
-        with _user:
+        with _lock:
             _listed.clear()
             _listed.update(self._before)
 
@@ -173,7 +173,7 @@ def _parameter(data: Any = None, requires_grad: bool = True) -> Any:
 def _from_type(func: Any, new_type: Any, args: Any, state: Any) -> Any:
     from tocha.nn.parameter import Parameter
 
-    with _user:
+    with _lock:
         listed = list(_listed.values())
     if func not in _PLAIN_REBUILDERS and func not in listed:
         raise pickle.UnpicklingError(
@@ -247,7 +247,7 @@ def lookup(module: str, name: str) -> Global | None:
     full = f"{module}.{name}"
     if module.partition(".")[0] in _BLOCKED or full in _BLOCKED:
         return None
-    with _user:
+    with _lock:
         if full in _listed:
             return Global(full, _listed[full], _listed[full], listed=True)
     if full in _CALLS:
@@ -261,5 +261,5 @@ def lookup(module: str, name: str) -> Global | None:
 
 def listed_types() -> tuple[type, ...]:
     """The classes the user has listed."""
-    with _user:
+    with _lock:
         return tuple(obj for obj in _listed.values() if isinstance(obj, type))

@@ -22,7 +22,7 @@ class Source:
     """Pickles that lie one after another in `data`."""
 
     def __init__(self, data: Any, at: int = 0) -> None:
-        self.data = memoryview(data)
+        self.data = memoryview(data if isinstance(data, bytes) else bytes(data))
         self.at = at
 
     def next(
@@ -61,12 +61,13 @@ class Source:
                     raise pickle.UnpicklingError("the pickle refers to data outside it")
                 return persistent(pid)
 
-        stream = io.BytesIO(self.data[self.at :])
+        stream = io.BytesIO(self.data.obj)  # type: ignore[arg-type]  # bytes: shared, not copied
+        stream.seek(self.at)
         try:
             out = Unpickler(stream, **{"encoding": "utf-8", **options}).load()
         except (EOFError, IndexError, OverflowError, MemoryError) as error:
             if self.at >= len(self.data):
                 raise
             raise pickle.UnpicklingError(f"pickle data was truncated or damaged: {error}") from error
-        self.at += stream.tell()
+        self.at = stream.tell()
         return out
