@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tocha import dtypes
@@ -88,13 +88,29 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     return prims.mm(input, other, ta=False, tb=False)
 
 
-def _scaled_sum(name: str, input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
-    """beta * input + alpha * product, input broadcast to product; beta 0 ignores NaN in input."""
+_HALF = (dtypes.float16, dtypes.bfloat16)
+
+
+def _mm(a: Tensor, b: Tensor) -> Tensor:
+    return prims.mm(a, b, ta=False, tb=False)
+
+
+def _scaled_sum(
+    name: str, input: Tensor, rule: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor, beta: Any, alpha: Any
+) -> Tensor:
+    """beta * input + alpha * rule(a, b), input broadcast to the product; beta 0 ignores NaN in input.
+
+    Half precision rounds once, at the end, as torch does.
+    """
     check_tensor(input, name)
-    if input._a.dtype is not product._a.dtype:
-        raise RuntimeError(f"{name}: expected input and product to have the same dtype, but got: {input.dtype.name} != {product.dtype.name}")
-    if product._a.dtype.kind in "iu":
+    dtype = a.dtype
+    if input._a.dtype is not a._a.dtype:
+        raise RuntimeError(f"{name}: expected input and product to have the same dtype, but got: {input.dtype.name} != {dtype.name}")
+    if a._a.dtype.kind in "iu":
         beta, alpha = int(beta), int(alpha)
+    if dtype in _HALF:
+        a, b, input = a.to(dtypes.float32), b.to(dtypes.float32), input.to(dtypes.float32)
+    product = rule(a, b)
     shape = broadcast_shapes(name, input._a.shape, product._a.shape)
     if shape != product._a.shape:
         raise RuntimeError(
@@ -103,9 +119,9 @@ def _scaled_sum(name: str, input: Tensor, product: Tensor, beta: Any, alpha: Any
         )
     if alpha.__class__ is not int or alpha != 1:
         product = product * alpha
-    if beta in _ZERO_BETA:
-        return product
-    return (input if beta.__class__ is int and beta == 1 else input * beta) + product
+    if beta not in _ZERO_BETA:
+        product = (input if beta.__class__ is int and beta == 1 else input * beta) + product
+    return product.to(dtype) if dtype in _HALF else product
 
 
 def _old_order(args: tuple[Any, ...], beta: Any, alpha: Any) -> tuple[Any, Any, tuple[Any, ...]]:
@@ -123,7 +139,7 @@ def addmm(input: Tensor, mat1: Any, mat2: Any, *rest: Any, beta: Any = 1, alpha:
     if rest:
         beta, alpha, (input, mat1, mat2) = _old_order((input, mat1, mat2, *rest), beta, alpha)
     _check_mm("addmm", mat1, mat2)
-    return _scaled_sum("addmm", input, prims.mm(mat1, mat2, ta=False, tb=False), beta, alpha)
+    return _scaled_sum("addmm", input, _mm, mat1, mat2, beta, alpha)
 
 
 @op("torch method inplace out")
@@ -132,7 +148,7 @@ def baddbmm(input: Tensor, batch1: Any, batch2: Any, *rest: Any, beta: Any = 1, 
     if rest:
         beta, alpha, (input, batch1, batch2) = _old_order((input, batch1, batch2, *rest), beta, alpha)
     _check_bmm("baddbmm", batch1, batch2)
-    return _scaled_sum("baddbmm", input, prims.mm(batch1, batch2, ta=False, tb=False), beta, alpha)
+    return _scaled_sum("baddbmm", input, _mm, batch1, batch2, beta, alpha)
 
 
 @op("torch method inplace out")
@@ -143,7 +159,7 @@ def addbmm(input: Tensor, batch1: Any, batch2: Any, *rest: Any, beta: Any = 1, a
     _check_bmm("addbmm", batch1, batch2)
     b, n, m = batch1._a.shape
     wide = batch1.permute(1, 0, 2).reshape(n, b * m)
-    return _scaled_sum("addbmm", input, prims.mm(wide, batch2.reshape(b * m, batch2._a.shape[2]), ta=False, tb=False), beta, alpha)
+    return _scaled_sum("addbmm", input, _mm, wide, batch2.reshape(b * m, batch2._a.shape[2]), beta, alpha)
 
 
 def _check_mv(name: str, a: Tensor, x: Tensor) -> None:
@@ -167,7 +183,7 @@ def addmv(input: Tensor, mat: Any, vec: Any, *rest: Any, beta: Any = 1, alpha: A
     if rest:
         beta, alpha, (input, mat, vec) = _old_order((input, mat, vec, *rest), beta, alpha)
     _check_mv("addmv", mat, vec)
-    return _scaled_sum("addmv", input, prims.mv(mat, vec), beta, alpha)
+    return _scaled_sum("addmv", input, prims.mv, mat, vec, beta, alpha)
 
 
 def _check_dot(name: str, x: Tensor, y: Tensor) -> None:
@@ -391,12 +407,11 @@ def _linear_other(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         )
     if weight.ndim == 1 and bias is not None and bias.ndim:
         raise RuntimeError(f"linear: bias must be 0-d where weight is 1-d, got shape {list(bias.shape)}")
-    out = matmul(input, weight.t())
     if bias is None:
-        return out
-    if bias._a.dtype is not out._a.dtype:
-        raise RuntimeError(f"linear: self and mat2 must have the same dtype, but got {bias.dtype.name} and {out.dtype.name}")
-    return _scaled_sum("linear", bias, out, 1, 1)
+        return matmul(input, weight.t())
+    if bias._a.dtype is not input._a.dtype:
+        raise RuntimeError(f"linear: self and mat2 must have the same dtype, but got {bias.dtype.name} and {input.dtype.name}")
+    return _scaled_sum("linear", bias, matmul, input, weight.t(), 1, 1)
 
 
 @op("F torch")
