@@ -107,10 +107,11 @@ class Generator:
         raise NotImplementedError("graphsafe_set_state is not supported in this Generator")
 
     def __reduce__(self) -> Any:
-        return Generator, (self.device,), (self.initial_seed(), None, self.get_state())
+        return _generator_from, (self.device.type, self.device.index, self.get_state())
 
-    def __setstate__(self, state: tuple[int, int | None, Tensor]) -> None:
-        self.set_state(state[2])
+
+def _generator_from(device_type: str, index: int | None, state: Tensor) -> Generator:
+    return Generator(Device(device_type, index)).set_state(state)
 
 
 Generator.__module__ = "torch"
