@@ -97,7 +97,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save
 path = sys.argv[1]
 found = load_file(path)
-assert all(t.dtype is getattr(tocha, k) and t.tolist() == [1, 2, 4] for k, t in found.items() if k[0] not in "cb")
+assert all(t.dtype is getattr(tocha, k) for k, t in found.items())
+assert found["bfloat16"].tolist() == [1, 2, 4]
 with safe_open(path, framework="pt") as file:
     assert file.get_slice("int64")[1:].tolist() == [2, 4]
 assert save(found, metadata={"format": "pt"}) == open(path, "rb").read()

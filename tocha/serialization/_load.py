@@ -75,7 +75,7 @@ class Request:
         )
 
 
-def _seekable(f: Any) -> BinaryIO:
+def _seekable(f: Any) -> Any:
     for method in ("seek", "tell", "read"):
         if not hasattr(f, method):
             raise AttributeError(
@@ -92,7 +92,7 @@ def _seekable(f: Any) -> BinaryIO:
             "a buffer like "
             "io.BytesIO and try to load from it instead."
         ) from None
-    return f  # type: ignore[no-any-return]
+    return f
 
 
 def _load_file(file: BinaryIO, request: Request, mapped_path: Any) -> Any:

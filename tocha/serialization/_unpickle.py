@@ -61,7 +61,7 @@ class Source:
                     raise pickle.UnpicklingError("the pickle refers to data outside it")
                 return persistent(pid)
 
-        stream = io.BytesIO(self.data.obj)  # type: ignore[arg-type]  # bytes: shared, not copied
+        stream = io.BytesIO(self.data.obj)  # shares the bytes, no copy
         stream.seek(self.at)
         try:
             out = Unpickler(stream, **{"encoding": "utf-8", **options}).load()
