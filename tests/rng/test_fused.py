@@ -20,6 +20,12 @@ def test_fma64_rounds_once(b: float, c: float) -> None:
     assert fma64(a, b, c).tolist() == exact
 
 
+@pytest.mark.parametrize("b, c", [(1e305, 1.0), (-1.7e308, 1e292), (1e300, -3e299)])
+def test_fma64_of_huge_factors(b: float, c: float) -> None:
+    a = np.linspace(0.01, 0.99, 200)
+    assert fma64(a, b, c).tolist() == [float(Fraction(x) * Fraction(b) + Fraction(c)) for x in a.tolist()]
+
+
 def test_fma64_differs_from_two_roundings() -> None:
     a = np.linspace(-3, 3, 501)
     assert (fma64(a, 0.7, 0.3) != a * 0.7 + 0.3).any()

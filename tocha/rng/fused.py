@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 _SPLIT: Final = 134217729.0  # 2**27 + 1, Veltkamp's constant
+_LARGE: Final = 2.0**900
 
 
 def libm(name: str, x: np.ndarray) -> np.ndarray:
@@ -31,7 +32,7 @@ def _split(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fma64(a: np.ndarray, b: float, c: float) -> np.ndarray:
-    """round(a * b + c) with a single rounding, for magnitudes far from overflow and underflow.
+    """round(a * b + c) with a single rounding, for products far from underflow.
 
     Boldo & Melquiond, "Emulation of FMA and correctly rounded sums" (2008): the low parts are added to odd.
     """
@@ -39,6 +40,8 @@ def fma64(a: np.ndarray, b: float, c: float) -> np.ndarray:
         return a * b + 0.0
     if b == 1.0:
         return a + c
+    if abs(b) > _LARGE:  # splitting it would overflow
+        return fma64(a, b / _LARGE, c / _LARGE) * _LARGE
     with np.errstate(over="ignore", invalid="ignore"):
         return _fma64(a, b, c)
 
