@@ -4,8 +4,9 @@
     def clamp(input, min=None, max=None): ...
 
 gives `torch.clamp`, `Tensor.clamp`, `Tensor.clamp_`, `torch.clamp_` and `torch.clamp(..., out=)`. Spelling words:
-`torch`, `method`, `inplace`, `out` (accepts out=; `strictout`: of the result's own type only), `property`, or a namespace, possibly with another name: `F`,
-`linalg:norm`, `special:expit`. Each public function asks for overrides (`__torch_function__`, modes) first.
+`torch`, `method`, `inplace`, `out` (accepts out=; `strictout`: of
+the result's own type only; `typedout`: whose type is the default for dtype=), `property`, or a namespace, possibly with
+another name: `F`, `linalg:norm`, `special:expit`. Each public function asks for overrides (`__torch_function__`, modes) first.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def op(spellings: str, *, name: str | None = None, alias: tuple[str, ...] = ()) 
 
 def add_spellings(name: str, function: Callable[..., Any], words: list[str], inplace: Any = None) -> None:
     """Enter `function` under each word; `inplace` is the in-place form where it isn't the generic one."""
-    out = "strict" if "strictout" in words else "out" in words
+    out = next((word for word in ("out", "strictout", "typedout") if word in words), None)
     if "inplace" in words:
         mutate = inplace or _inplace_form(name, function)
         setattr(Tensor, name + "_", public(mutate, name + "_", "Tensor"))
@@ -51,7 +52,7 @@ def add_spellings(name: str, function: Callable[..., Any], words: list[str], inp
     for word in words:
         space, _, other = word.partition(":")
         spelled = other or name
-        if space in ("inplace", "out", "strictout"):
+        if space in ("inplace", "out", "strictout", "typedout"):
             continue
         if space == "method":
             setattr(Tensor, spelled, public(function, spelled, "Tensor"))
@@ -68,11 +69,11 @@ def _enter(space: str, name: str, function: Callable[..., Any]) -> None:
     table[name] = function
 
 
-def public(function: Callable[..., Any], name: str, module: str, out: Any = False) -> Callable[..., Any]:
+def public(function: Callable[..., Any], name: str, module: str, out: str | None = None) -> Callable[..., Any]:
     """The function users see: asks for overrides, accepts NumPy's argument names, and out= where `out`."""
     if getattr(function, "is_public", False):  # the pointwise family makes its own, faster form
         return function.make_public(name, module, out)  # type: ignore[attr-defined, no-any-return]
-    implementation = _with_out(function, name, out == "strict") if out else function
+    implementation = _with_out(function, name, out) if out else function
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -131,14 +132,16 @@ def _rename(keyword: str, function: Callable[..., Any]) -> str:
     return other
 
 
-def _with_out(function: Callable[..., Any], name: str, strict: bool = False) -> Callable[..., Any]:
+def _with_out(function: Callable[..., Any], name: str, kind: str) -> Callable[..., Any]:
     from tocha.dispatch.inplace import write_out
 
     @functools.wraps(function)
     def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         if out is None:
             return function(*args, **kwargs)
-        return write_out(name, function, out, args, kwargs, strict)
+        if kind == "typedout" and kwargs.get("dtype") is None and isinstance(out, Tensor):
+            kwargs["dtype"] = out.dtype
+        return write_out(name, function, out, args, kwargs, kind == "strictout")
 
     return call
 

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
-from tocha.backends import for_device
+from tocha.backends import for_device, namespace
 from tocha.device import Size, preserve_format, strided
 from tocha.device import device as Device
 from tocha.dispatch.inplace import check_writable, mutated
 from tocha.dispatch.registry import op
 from tocha.dtypes import dtype as DType
 from tocha.ops.arguments import check_dtype, check_sizes, shape_of, to_device
-from tocha.rng.fused import fma64
 from tocha.tensor import Tensor, wrap, wrap_as
 
 Shape = tuple[int, ...]
@@ -45,13 +44,13 @@ def _filled(xp: Any, shape: Shape, dtype: DType, fill: Any) -> Tensor:
     return wrap(out)
 
 
-def _options(dtype: Any, device: Any, layout: Any, name: str) -> tuple[DType, Device]:
+def options(dtype: Any, device: Any, layout: Any, name: str) -> tuple[DType, Device]:
     if layout not in (None, strided):
         raise RuntimeError(f"{name}: only torch.strided layout is supported, got {layout}")
     return check_dtype(dtype, name) or dtypes.get_default_dtype(), to_device(device)
 
 
-def _grad(out: Tensor, requires_grad: bool) -> Tensor:
+def with_grad(out: Tensor, requires_grad: bool) -> Tensor:
     if requires_grad:
         out.requires_grad = True
     return out
@@ -67,10 +66,10 @@ def _factory(name: str, fill: Any, doc: str) -> Any:
         if kwargs:
             raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kwargs))}'")
         shape = check_sizes(shape_of(size, name), name)
-        return _grad(make(shape, *_options(dtype, device, layout, name), fill), requires_grad)
+        return with_grad(make(shape, *options(dtype, device, layout, name), fill), requires_grad)
 
     make_it.__name__, make_it.__doc__ = name, doc
-    return op("torch out", name=name)(make_it)
+    return op("torch typedout", name=name)(make_it)
 
 
 empty = _factory("empty", None, "An uninitialised tensor (torch docs: torch.empty).")
@@ -78,15 +77,17 @@ zeros = _factory("zeros", 0, "A tensor of zeros (torch docs: torch.zeros).")
 ones = _factory("ones", 1, "A tensor of ones (torch docs: torch.ones).")
 
 
-@op("torch out")
+@op("torch typedout")
 def full(
     size: Any, fill_value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor filled with one value, whose type it takes unless dtype is given (torch docs: torch.full)."""
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
-    found, where = _options(dtype or dtypes.of_scalar(value), device, layout, "full")
-    return _grad(make(check_sizes(shape_of((size,), "full"), "full"), found, where, value), requires_grad)
+    if not isinstance(size, (tuple, list)):
+        raise TypeError(f"full(): argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}")
+    found, where = options(dtype or dtypes.of_scalar(value), device, layout, "full")
+    return with_grad(make(check_sizes(shape_of((size,), "full"), "full"), found, where, value), requires_grad)
 
 
 def _like(name: str, fill: Any, doc: str) -> Any:
@@ -115,7 +116,7 @@ def full_like(
     if order != tuple(range(len(shape))):
         inverse = tuple(int(i) for i in np.argsort(order))
         out = wrap(out._a.transpose(inverse))
-    return _grad(out, requires_grad)
+    return with_grad(out, requires_grad)
 
 
 def _stride_order(input: Tensor, memory_format: Any) -> Shape:
@@ -144,7 +145,7 @@ def _new(name: str, fill: Any) -> None:
         size = (kwargs.pop("size"),) if "size" in kwargs else size
         shape = check_sizes(shape_of(size, name), name)
         found = check_dtype(dtype, name) or input.dtype
-        return _grad(make(shape, found, input.device if device is None else Device(device), fill), requires_grad)
+        return with_grad(make(shape, found, input.device if device is None else Device(device), fill), requires_grad)
 
     method.__name__, method.__doc__ = name, f"A new tensor of input's type and device (torch docs: Tensor.{name})."
     op("method", name=name)(method)
@@ -182,7 +183,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     out = wrap(np.array(array, dtype=found.np, copy=True) if array.dtype is not found.np or array is data else array)
     if where.type != "cpu":
         out = out.to(where)
-    return _grad(out, requires_grad)
+    return with_grad(out, requires_grad)
 
 
 def _device_of_data(data: Any, device: Any) -> Device:
@@ -210,11 +211,43 @@ def _to_array(data: Any, dtype: DType | None) -> tuple[Any, DType]:
 
 
 def _from_sequence(data: Any, dtype: DType | None) -> tuple[Any, DType]:
+    quick = _plain_numbers(data, dtype)
+    if quick is not None:
+        return quick
     leaves: list[Any] = []
     shape = _shape_of_nested(data, leaves)
     found = dtype or _promote_leaves(leaves)
     flat = [x.item() if isinstance(x, (Tensor, np.ndarray)) else x for x in leaves]
     return _cast_array(flat, found, flat).reshape(shape), found
+
+
+_PYTHON_NUMBERS = {int, float, bool}
+_SEQUENCES = {list, tuple}
+
+
+def _leaf_types(data: Any) -> set[type]:
+    types = set(map(type, data))
+    if types and types <= _SEQUENCES:
+        return set().union(*map(_leaf_types, data))
+    return types
+
+
+def _plain_numbers(data: Any, dtype: DType | None) -> tuple[Any, DType] | None:
+    """NumPy's quick way where nested lists hold nothing but Python numbers and the type needs no care; else None."""
+    if type(data) not in _SEQUENCES or not data or not _leaf_types(data) <= _PYTHON_NUMBERS:
+        return None
+    try:
+        array = np.array(data)
+    except (ValueError, OverflowError):
+        return None  # ragged: the careful way says where
+    kind = array.dtype.kind
+    if not array.size or array.dtype.name not in ("int64", "float64", "bool"):
+        return None
+    found = dtype or {"i": dtypes.int64, "b": dtypes.bool_}.get(kind, dtypes.get_default_dtype())
+    if found.category == dtypes.INTEGRAL and (kind == "f" or found is not dtypes.int64):
+        return None
+    with np.errstate(all="ignore"):
+        return array.astype(found.np, copy=False), found
 
 
 def _cast_array(values: Any, found: DType, leaves: Sequence[Any]) -> Any:
@@ -237,8 +270,8 @@ def _cast_array(values: Any, found: DType, leaves: Sequence[Any]) -> Any:
 
 def _shape_of_nested(data: Any, leaves: list[Any]) -> Shape:
     """Collect the leaves of nested sequences and return their shape; ValueError if they are ragged."""
-    if isinstance(data, Tensor) and data.ndim or isinstance(data, np.ndarray) and data.ndim:
-        leaves.extend(data.reshape(-1).tolist() if data.dtype is not dtypes.bool_ else data.reshape(-1).tolist())
+    if isinstance(data, (Tensor, np.ndarray)) and data.ndim:
+        leaves.extend(data.reshape(-1).tolist())
         return tuple(data.shape)
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__") or isinstance(data, (Tensor, np.generic, str, bytes, dict)):
         if isinstance(data, (str, bytes, dict)) or data is None:
@@ -323,114 +356,18 @@ def legacy_tensor(cls: type, *args: Any, device: Any = None, dtype: DType | None
     return wrap_as(cls, out._a)
 
 
-# ---- ranges
-
-
-@op("torch out")
-def arange(
-    *args: Any, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
-    **kwargs: Any,
-) -> Tensor:  # fmt: skip
-    """start, start+step, … below end (torch docs: torch.arange). Integers give int64."""
-    names = ("end",) if len(args) == 1 else ("start", "end", "step")
-    given = dict(zip(names, args, strict=False)) | kwargs
-    start, end, step = (given.get(n, d) for n, d in (("start", 0), ("end", None), ("step", 1)))
-    start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
-    if end is None:
-        raise TypeError("arange() missing required argument: 'end'")
-    integers = all(isinstance(x, (int, np.integer)) for x in (start, end, step))
-    found = check_dtype(dtype, "arange") or (dtypes.int64 if integers else dtypes.get_default_dtype())
-    if step == 0:
-        raise RuntimeError("step must be nonzero")
-    if (step > 0 and start > end) or (step < 0 and start < end):
-        raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: start {start}, end {end}, step {step}")
-    if any(isinstance(x, float) and not math.isfinite(x) for x in (start, end, step)):
-        raise RuntimeError(f"unsupported range: {start} -> {end}")
-    length = -((start - end) // step) if integers else math.ceil((end - start) / step)
-    values = start + step * np.arange(length, dtype=np.int64 if integers else np.float64)
-    return _grad(_from_host(values, found, device), requires_grad)
-
-
-def _from_host(values: Any, dtype: DType, device: Any) -> Tensor:
+def from_host(values: Any, dtype: DType, device: Any) -> Tensor:
+    """A new tensor of a type and on a device from a NumPy array."""
     where = to_device(device)
     with np.errstate(all="ignore"):
         array = values.astype(dtype.np)
     return wrap(for_device(where).from_host(array, where.index))
 
 
-@op("torch out")
-def linspace(
-    start: Any, end: Any, steps: int, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-    pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
-    """`steps` values from start to end, both included (torch docs: torch.linspace).
-
-    Computed from both ends towards the middle in the target's precision, as torch does.
-    """
-    a, b = (x.item() if isinstance(x, Tensor) else x for x in (start, end))
-    if isinstance(steps, bool) or not hasattr(steps, "__index__"):
-        raise TypeError(f"linspace(): argument 'steps' must be int, not {type(steps).__name__}")
-    if steps < 0:
-        raise RuntimeError(f"number of steps must be non-negative, got {steps}")
-    is_complex = isinstance(a, complex) or isinstance(b, complex)
-    default = dtypes.get_default_dtype()
-    found = check_dtype(dtype, "linspace") or (default.to_complex() if is_complex else default)
-    if steps == 1:
-        return _grad(_from_host(np.array([a]), found, device), requires_grad)
-    if found.is_complex:
-        real, imaginary = (
-            _evenly(x, y, steps, found.to_real())
-            for x, y in ((complex(a).real, complex(b).real), (complex(a).imag, complex(b).imag))
-        )
-        return _grad(_from_host(real + 1j * imaginary, found, device), requires_grad)
-    return _grad(_from_host(_evenly(a, b, steps, found), found, device), requires_grad)
-
-
-def _evenly(first: Any, last: Any, steps: int, dtype: DType) -> Any:
-    """linspace with torch's roundings: fused multiply-adds, but each operation rounded in half precision."""
-    i = np.arange(steps, dtype=np.float64)
-    back, upper = steps - 1 - i, i >= steps // 2
-    if dtype in dtypes.HALF:
-        inputs = first, last, max(steps - 1, 1), np.where(upper, back, i)
-        a, b, n, j = (np.asarray(x, np.float32).astype(dtype.np) for x in inputs)
-        step = (b - a) / n
-        return np.where(upper, b - step * j, a + step * j)
-    work = np.float32 if dtype is dtypes.float32 else np.float64
-    if dtype.category == dtypes.INTEGRAL:
-        first, last = int(first), int(last)
-    a, b = work(first), work(last)
-    step = float((b - a) / work(max(steps - 1, 1)))
-    up, down = fma64(i, step, float(a)), fma64(back, -step, float(b))
-    return np.where(upper, down, up)
-
-
-@op("torch out")
-def logspace(
-    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, layout: Any = None, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
-    """base**x for evenly spaced x (torch docs: torch.logspace)."""
-    found = check_dtype(dtype, "logspace") or dtypes.get_default_dtype()
-    exponents = linspace(start, end, steps, dtype=dtypes.complex128 if found.is_complex else dtypes.float64)
-    with np.errstate(all="ignore"):
-        return _grad(_from_host(np.power(float(base), exponents._a), found, device), requires_grad)
-
-
-@op("torch out")
-def eye(
-    n: int, m: int | None = None, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-    pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
-    """Ones on the diagonal (torch docs: torch.eye)."""
-    check_sizes((n, m if m is not None else n), "eye")
-    found, where = _options(dtype, device, layout, "eye")
-    return _grad(_from_host(np.eye(n, m), found, where), requires_grad)
-
-
 # ---- filling in place
 
 
-@op("method")
+@op("method torch")
 def zero_(input: Tensor) -> Tensor:
     """Set every element to 0 (torch docs: Tensor.zero_)."""
     return _fill(input, 0, "zero_")
@@ -458,3 +395,55 @@ def _fill(input: Tensor, value: Any, name: str) -> Tensor:
     return input
 
 
+@op("torch out")
+def fill(input: Tensor, value: Any) -> Tensor:
+    """A copy with every element set to a number or 0-d tensor (torch docs: torch.fill)."""
+    return fill_(input.clone(), value)
+
+
+# ---- geometry given
+
+
+@op("torch")
+def empty_strided(
+    size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """An uninitialised tensor with given strides (torch docs: torch.empty_strided)."""
+    shape, steps = check_sizes(tuple(size), "empty_strided"), tuple(stride)
+    if len(shape) != len(steps):
+        raise RuntimeError(
+            f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(steps)})"
+        )
+    if any(n < 0 for n in steps):
+        raise RuntimeError(f"empty_strided: strides must not be negative, got {list(steps)} for sizes {list(shape)}")
+    count = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, steps, strict=True))
+    flat = make((count,), *options(dtype, device, layout, "empty_strided"))
+    item = flat.itemsize
+    out = wrap(namespace(flat._a).restride(flat._a, shape, tuple(s * item for s in steps)))
+    return with_grad(out, requires_grad)
+
+
+@op("method")
+def new_empty_strided(
+    input: Tensor, size: Any, stride: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    layout: Any = None, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """`empty_strided` of input's type and device (torch docs: Tensor.new_empty_strided)."""
+    where = input.device if device is None else device
+    return empty_strided(size, stride, dtype=dtype or input.dtype, device=where, requires_grad=requires_grad)
+
+
+@op("torch")
+def empty_permuted(
+    size: Any, physical_layout: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """An uninitialised tensor whose dimensions lie in memory in a given order (torch docs: torch.empty_permuted)."""
+    shape, order = check_sizes(tuple(size), "empty_permuted"), tuple(physical_layout)
+    if len(order) != len(shape) or sorted(order) != list(range(len(shape))):
+        raise RuntimeError(
+            f"empty_permuted: physical_layout {list(order)} must name each of the {len(shape)} dimensions of {list(shape)} once"
+        )
+    dense = make(tuple(shape[d] for d in order), *options(dtype, device, layout, "empty_permuted"))
+    return with_grad(wrap(dense._a.transpose(tuple(order.index(d) for d in range(len(shape))))), requires_grad)

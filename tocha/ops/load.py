@@ -6,6 +6,7 @@ from __future__ import annotations
 from tocha.ops import activation
 from tocha.ops import arithmetic
 from tocha.ops import arrange
+from tocha.ops import complex
 from tocha.ops import convert
 from tocha.ops import convolution
 from tocha.ops import creation
@@ -22,8 +23,10 @@ from tocha.ops import matmul
 from tocha.ops import memory
 from tocha.ops import norm
 from tocha.ops import random
+from tocha.ops import ranges
 from tocha.ops import reduce
 from tocha.ops import scan
+from tocha.ops import masked
 from tocha.ops import sort
 from tocha.ops import sampling
 from tocha.ops import scatter
