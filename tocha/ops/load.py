@@ -27,6 +27,7 @@ from tocha.ops import ranges
 from tocha.ops import reduce
 from tocha.ops import scan
 from tocha.ops import masked
+from tocha.ops import foreach
 from tocha.ops import sort
 from tocha.ops import sampling
 from tocha.ops import scatter

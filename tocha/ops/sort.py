@@ -56,7 +56,7 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
     """The k-th smallest along a dimension, k from 1, and its index (torch docs: torch.kthvalue)."""
     _ordered(input, "kthvalue")
     where = wrap_dim(dim, input._a.ndim, "kthvalue")
-    if input._a.ndim and not 1 <= k <= input._a.shape[where]:
+    if not 1 <= k <= (input._a.shape[where] if input._a.ndim else 1):
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {where}: k={k}, shape {list(input.shape)}")
     return named("kthvalue", prims.kthvalue(input, k=int(k), dim=where, keepdim=keepdim))
 
