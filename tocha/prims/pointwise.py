@@ -420,6 +420,9 @@ def _scale(input: Any, other: Any, alpha: Any) -> Any:
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
     if isinstance(alpha, complex) and not kind.is_complex:
         raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
+    if isinstance(other, Tensor) and other.dtype is not kind:
+        # The product has the type of the sum: a bfloat16 operand of a float32 sum must not round it.
+        other = other.to(kind)
     return other * alpha
 
 
