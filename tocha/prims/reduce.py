@@ -11,6 +11,7 @@ from typing import Any
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
 from tocha.prims.elementary import conj, keep
+from tocha.prims.view import expand, view
 
 Shape = tuple[int, ...]
 _BLOCK = 64
@@ -33,12 +34,12 @@ def count(shape: Shape, dim: Shape) -> int:
 
 def unsqueezed(g: Any, shape: Shape, dim: Shape, keepdim: bool) -> Any:
     """A reduction's result or gradient with the reduced dimensions back, of size 1."""
-    return g if keepdim or not dim else g.reshape(reduced_shape(shape, dim, True))
+    return g if keepdim or not dim else view(g, shape=reduced_shape(shape, dim, True))
 
 
 def spread(g: Any, shape: Shape, dim: Shape, keepdim: bool) -> Any:
     """Undo the shape of a reduction: g with the reduced dimensions back, expanded to `shape`."""
-    return unsqueezed(g, shape, dim, keepdim).expand(shape)
+    return expand(unsqueezed(g, shape, dim, keepdim), shape=shape)
 
 
 def _infer(input: Any, *, dim: Shape, keepdim: bool) -> MetaArray:
@@ -54,7 +55,7 @@ def _infer_bool(input: Any, *, dim: Shape, keepdim: bool) -> MetaArray:
 
 def total(xp: Any, x: Any, dim: Shape, keepdim: bool) -> Any:
     """The sum over `dim`, floats in blocks."""
-    if x.dtype.kind not in "fc" or xp.name != "cpu" or x.size < 512 or not dim:
+    if x.dtype.kind not in "fc" or xp.name != "cpu" or x.size < 512 or not dim or count(x.shape, dim) <= _BLOCK:
         return xp.reduce_add(x, axis=dim, keepdims=keepdim, dtype=x.dtype)
     if len(dim) == x.ndim and x.flags.c_contiguous:
         out = xp.reduce_add(x.reshape(-1), axis=0, dtype=x.dtype)
