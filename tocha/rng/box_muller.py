@@ -17,7 +17,7 @@ from tocha.rng.fused import fma64, libm
 
 BLOCK: Final = 16
 _HALF: Final = BLOCK // 2
-_ROWS: Final = 1024
+_ROWS: Final = 2048
 _F: Final = np.float32
 _ONE: Final = _F(1)
 
@@ -42,7 +42,7 @@ _SIN: Final = _rounded(-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
 _MINUS_PI_4: Final = _rounded(-0.78515625, -2.4187564849853515625e-4, -3.77489497744594108e-8)
 _LN2_LOW: Final = _F(-2.12194440e-4)
 _LN2_HIGH: Final = float(_F(0.693359375))
-_SQRT_HALF: Final = _F(0.707106781186547524)
+_SQRT_HALF_BITS: Final = int(_F(0.707106781186547524).view(np.int32))
 _FOUR_OVER_PI: Final = _F(1.27323954473516)
 _TWO_PI: Final = _F(2 * math.pi)
 
@@ -54,78 +54,82 @@ class _Kernel:
         self.product, self.wide, self.x64, self.z64 = (np.empty(n) for _ in range(4))
         self.e, self.z, self.sin, self.cos, self.swap = (np.empty(n, _F) for _ in range(5))
         self.bits, self.sign = np.empty(n, np.int32), np.empty(n, np.int32)
-        self.mask = np.empty(n, np.bool_)
 
     def fma(self, a: np.ndarray, b: np.ndarray | float, c: np.ndarray | float, out: np.ndarray) -> None:
         """out = a * b + c rounded once, for float64 a and b that hold float32 values."""
         np.multiply(a, b, out=self.product)
         np.add(self.product, c, out=self.product)
-        np.copyto(out, self.product, casting="same_kind")
+        out[...] = self.product
 
     def horner(self, variable: np.ndarray, coefficients: tuple[float, ...], out: np.ndarray) -> None:
         """The polynomial in Horner form, rounded to float32 at each step."""
         self.fma(variable, coefficients[0], coefficients[1], out)
         for c in coefficients[2:]:
-            np.copyto(self.wide, out)
+            self.wide[...] = out
             self.fma(self.wide, variable, c, out)
 
     def widen(self, x: np.ndarray) -> None:
         """Keep x and x * x (rounded to float32) in float64 for the polynomials."""
         np.multiply(x, x, out=self.z)
-        np.copyto(self.x64, x)
-        np.copyto(self.z64, self.z)
+        self.x64[...] = x
+        self.z64[...] = self.z
 
     def log(self, x: np.ndarray) -> None:
         """x in (0, 1] becomes its natural logarithm."""
-        bits, e, y = self.bits, self.e, self.sin
+        bits, low, y = self.bits, self.sign, self.sin
         raw = x.view(np.int32)
         np.right_shift(raw, 23, out=bits)
         np.subtract(bits, 126, out=bits)
-        np.copyto(e, bits, casting="unsafe")
         np.bitwise_and(raw, ~0x7F800000, out=raw)
         np.bitwise_or(raw, 0x3F000000, out=raw)
-        np.less(x, _SQRT_HALF, out=self.mask)
-        np.multiply(x, self.mask, out=y)
+        # All ones where the mantissa, now in [0.5, 1), is below sqrt(1/2): it doubles, the exponent drops.
+        np.subtract(raw, _SQRT_HALF_BITS, out=low)
+        np.right_shift(low, 31, out=low)
+        np.add(bits, low, out=bits)
+        np.bitwise_and(raw, low, out=y.view(np.int32))
+        self.e[...] = bits
         np.subtract(x, _ONE, out=x)
-        np.subtract(e, self.mask, out=e)
         np.add(x, y, out=x)
         self.widen(x)
         self.horner(self.x64, _LOG, y)
         np.multiply(y, x, out=y)
-        np.copyto(self.wide, y)
-        np.multiply(e, _LN2_LOW, out=self.swap)
+        self.wide[...] = y
+        np.multiply(self.e, _LN2_LOW, out=self.swap)
         self.fma(self.wide, self.z64, self.swap, y)
         self.fma(self.z64, -0.5, y, y)
         np.add(x, y, out=x)
-        np.copyto(self.wide, e)
+        self.wide[...] = self.e
         self.fma(self.wide, _LN2_HIGH, x, x)
 
     def sincos(self, x: np.ndarray) -> None:
         """The sine and cosine of x in [0, 2 pi], into self.sin and self.cos; x is overwritten."""
         sin, cos, octant, sign = self.sin, self.cos, self.bits, self.sign
         np.multiply(x, _FOUR_OVER_PI, out=self.swap)
-        np.copyto(octant, self.swap, casting="unsafe")
+        octant[...] = self.swap
         np.add(octant, 1, out=octant)
         np.bitwise_and(octant, ~1, out=octant)
-        np.copyto(self.wide, octant)
+        self.wide[...] = octant
         for part in _MINUS_PI_4:
             self.fma(self.wide, part, x, x)
         self.widen(x)
         self.horner(self.z64, _SIN, sin)
         np.multiply(sin, self.z, out=sin)
-        np.copyto(self.wide, sin)
+        self.wide[...] = sin
         self.fma(self.wide, self.x64, x, sin)
         self.horner(self.z64, _COS, cos)
         np.multiply(cos, self.z, out=cos)
-        np.copyto(self.wide, cos)
+        self.wide[...] = cos
         np.multiply(self.z, _F(-0.5), out=self.z)
         self.fma(self.wide, self.z64, self.z, cos)
         np.add(cos, _ONE, out=cos)
-        np.bitwise_and(octant, 2, out=sign)
-        np.not_equal(sign, 0, out=self.mask)
-        np.copyto(self.swap, sin)
-        np.copyto(sin, cos, where=self.mask)
-        np.copyto(cos, self.swap, where=self.mask)
+        # Bit 1 of the octant tells where sine and cosine change places: a mask of all ones there.
+        np.left_shift(octant, 30, out=sign)
+        np.right_shift(sign, 31, out=sign)
+        s, c, difference = sin.view(np.int32), cos.view(np.int32), self.swap.view(np.int32)
+        np.bitwise_xor(s, c, out=difference)
+        np.bitwise_and(difference, sign, out=difference)
+        np.bitwise_xor(s, difference, out=s)
+        np.bitwise_xor(c, difference, out=c)
         self.flip(sin, octant)
         np.add(octant, 2, out=octant)
         self.flip(cos, octant)
@@ -151,7 +155,7 @@ class _Kernel:
                 np.multiply(out, _F(std), out=out)
                 np.add(out, _F(0), out=out)
             else:
-                np.copyto(self.wide, out)
+                self.wide[...] = out
                 self.fma(self.wide, std, mean, out)
 
 
