@@ -146,6 +146,10 @@ def _named(name: str) -> device:
     return device(name)
 
 
+def _layout(name: str) -> Any:
+    return globals()[name]
+
+
 def _size(values: tuple[int, ...]) -> Size:
     return Size(values)
 
@@ -153,3 +157,5 @@ def _size(values: tuple[int, ...]) -> Size:
 # These classes go by torch's names, under which a plain pickle would look for them.
 copyreg.pickle(device, lambda d: (_named, (str(d),)))
 copyreg.pickle(Size, lambda s: (_size, (tuple(s),)))
+copyreg.pickle(layout, lambda named: (_layout, (named.name,)))
+copyreg.pickle(memory_format, lambda named: (_layout, (named.name,)))

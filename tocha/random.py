@@ -109,6 +109,10 @@ class Generator:
     def __reduce__(self) -> Any:
         return _generator_from, (self.device.type, self.device.index, self.get_state())
 
+    def __setstate__(self, state: tuple[int, int | None, Tensor]) -> None:
+        """Take over the (seed, offset, state) of a generator in a file of torch's."""
+        self.set_state(state[2])
+
 
 def _generator_from(device_type: str, index: int | None, state: Tensor) -> Generator:
     return Generator(Device(device_type, index)).set_state(state)

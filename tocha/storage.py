@@ -7,6 +7,7 @@ Source: torch docs, "torch.Storage".
 
 from __future__ import annotations
 
+import copyreg
 import math
 import mmap
 import operator
@@ -519,9 +520,9 @@ def view_bytes(
     reach = (offset + sum((n - 1) * s for n, s in zip(size, stride)) + 1) * width if math.prod(size) else 0
     if reach > len(storage):
         raise RuntimeError(
-            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize "
-            f"{width} "
-            f"requiring a storage size of {reach} are out of bounds for storage of size {len(storage)}"
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and "
+            f"itemsize {width} requiring a storage size of {reach} are out of bounds for storage of size "
+            f"{len(storage)}"
         )
     steps = tuple(s * width for s in stride)
     if storage.device.type == "meta":
@@ -551,9 +552,8 @@ def _flat_bytes(root: Any) -> Any:
     dense = root.transpose(sorted(range(root.ndim), key=lambda axis: -root.strides[axis]))
     if not dense.flags.c_contiguous:
         raise RuntimeError(
-            f"untyped_storage(): the array of shape {root.shape} and strides {root.strides} this tensor was "
-            "made from "
-            "has gaps between its elements; clone() the tensor first"
+            f"untyped_storage(): the array of shape {root.shape} and strides {root.strides} this tensor "
+            "was made from has gaps between its elements; clone() the tensor first"
         )
     return dense.reshape(-1).view(np.uint8)
 
@@ -563,3 +563,26 @@ def _checked_index(index: Any, length: int) -> int:
     if not -length <= i < length:
         raise IndexError(f"index {i} is out of range for storage of size {length}")
     return i
+
+
+# ---- plain pickles: the classes go by torch's names, under which `pickle` would look for them
+
+
+def _restore_untyped(data: bytes | bytearray, location: str, size: int) -> UntypedStorage:
+    if location == "meta":
+        return UntypedStorage(size, device=location)
+    return UntypedStorage.from_buffer(data if isinstance(data, bytearray) else bytearray(data)).to(location)
+
+
+def _restore_typed(storage: UntypedStorage, kind: str) -> TypedStorage:
+    return TypedStorage(wrap_storage=storage, dtype=dtypes.BY_NAME[kind])
+
+
+def _reduce_untyped(storage: UntypedStorage) -> tuple[Any, ...]:
+    where = str(storage.device)
+    data = b"" if where == "meta" else bytearray(storage.__array__())
+    return _restore_untyped, (data, where, len(storage))
+
+
+copyreg.pickle(UntypedStorage, _reduce_untyped)
+copyreg.pickle(TypedStorage, lambda storage: (_restore_typed, (storage.untyped(), storage.dtype.name)))

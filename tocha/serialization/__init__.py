@@ -6,7 +6,6 @@ Source: torch docs, "torch.serialization" and "Serialization semantics".
 
 from __future__ import annotations
 
-from tocha.serialization import rebuild
 from tocha.serialization._config import (
     LoadEndianness,
     get_crc32_options,
@@ -39,5 +38,3 @@ __all__ = [
     "DEFAULT_PROTOCOL", "MAGIC_NUMBER", "PROTOCOL_VERSION",
     "reduce_tensor", "deepcopy_tensor", "set_tensor_state",
 ]  # fmt: skip
-
-rebuild.register()

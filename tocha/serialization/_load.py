@@ -80,17 +80,15 @@ def _seekable(f: Any) -> Any:
         if not hasattr(f, method):
             raise AttributeError(
                 f"'{type(f).__name__}' object has no attribute '{method}'. You can only torch.load from a "
-                "file that is "
-                "seekable. Please pre-load the data into a buffer like io.BytesIO and try to load from it "
-                "instead."
+                "file that is seekable. Please pre-load the data into a buffer like io.BytesIO and try "
+                "to load from it instead."
             )
     try:
         f.seek(f.tell())
     except (io.UnsupportedOperation, AttributeError) as error:
         raise type(error)(
-            f"{error}. You can only torch.load from a file that is seekable. Please pre-load the data into "
-            "a buffer like "
-            "io.BytesIO and try to load from it instead."
+            f"{error}. You can only torch.load from a file that is seekable. Please pre-load the data "
+            "into a buffer like io.BytesIO and try to load from it instead."
         ) from None
     return f
 
@@ -118,8 +116,7 @@ def _load_zip(archive: ZipReader, request: Request, mapped_path: Any) -> Any:
     if "constants.pkl" in archive:
         raise RuntimeError(
             "this is a TorchScript archive (torch.jit.save), whose code tocha does not run: load it in "
-            "torch with "
-            "torch.jit.load and save its state_dict() with torch.save"
+            "torch with torch.jit.load and save its state_dict() with torch.save"
         )
     if "data.pkl" not in archive:
         if any(name.startswith("models/") or name == "archive_format" for name in archive.names()):

@@ -36,9 +36,8 @@ def _require_cuda(where: device) -> None:
     except RuntimeError as error:
         raise RuntimeError(
             "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False or "
-            "the device does "
-            "not exist. To load it elsewhere use torch.load with map_location=torch.device('cpu'). "
-            f"({error})"
+            "the device does not exist. To load it elsewhere use torch.load with "
+            f"map_location=torch.device('cpu'). ({error})"
         ) from None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, ClassVar
 
-from tocha.device import Size, layout, memory_format
+from tocha.device import Size, device, layout, memory_format
 from tocha.dtypes import dtype
 from tocha.serialization import rebuild
 from tocha.serialization._names import StorageType, torch_name
@@ -45,8 +45,10 @@ class Pickler(_PythonPickler):  # type: ignore[misc]
             raise TypeError(f"cannot pickle {obj}: save its name and look it up after loading")
         if kind is layout:
             return rebuild._get_layout, (f"torch.{obj.name}",)
-        if kind.__module__ == "torch" and kind.__name__ in ("device", "Generator"):
-            return obj.__reduce__()
+        if kind is device:
+            return device, (obj.type,) if obj.index is None else (obj.type, obj.index)
+        if kind.__module__ == "torch" and kind.__name__ == "Generator":
+            return kind, (obj.device,), (obj.initial_seed(), None, obj.get_state())
         return NotImplemented
 
     def save_global(self, obj: Any, name: str | None = None) -> None:

@@ -224,9 +224,9 @@ def _set_state(target: Any, state: Any) -> None:
 
 def _refusal(module: str, name: str) -> str:
     return (
-        f"Unsupported global: GLOBAL {module}.{name} was not an allowed global by default. Nothing from the "
-        "file was "
-        f"run. If you trust {name}, allow it with `torch.serialization.add_safe_globals([{name}])`"
+        f"Unsupported global: GLOBAL {module}.{name} was not an allowed global by default. Nothing from "
+        f"the file was run. If you trust {name}, allow it with "
+        f"`torch.serialization.add_safe_globals([{name}])`"
     )
 
 

@@ -13,8 +13,7 @@ from tocha.serialization._restricted import Interpreter, Refused
 Persistent = Callable[[Any], Any]
 _ADVICE = (
     "Weights only load failed: {why}. Loading with `weights_only=False` can run any code that the file "
-    "holds; do it only "
-    "with a file from a source you trust"
+    "holds; do it only with a file from a source you trust"
 )
 
 

@@ -18,9 +18,7 @@ from tocha.device import (
     channels_last,
     channels_last_3d,
     contiguous_format,
-    device,
     layout,
-    memory_format,
     preserve_format,
     sparse_coo,
     sparse_csr,
@@ -82,21 +80,16 @@ def geometry(tensor: Tensor) -> Geometry:
     return storage, start // width, size, stride
 
 
-def _is_parameter(tensor: Tensor) -> bool:
+def reduce_tensor(tensor: Tensor, protocol: int) -> tuple[Any, ...]:
+    """`Tensor.__reduce_ex__`: torch's rebuild functions inside `save`, tocha's own in a plain pickle."""
     from tocha.nn.parameter import Parameter
 
-    return issubclass(type(tensor), Parameter)
-
-
-def reduce_tensor(tensor: Tensor, protocol: int) -> tuple[Any, ...]:
-    """`Tensor.__reduce_ex__`: names torch's rebuild functions inside `save`, tocha's own in a plain
-    pickle."""
     kind, state = type(tensor), _state_of(tensor)
     if not mode.saving:
         storage, offset, size, stride = geometry(tensor)
-        tag = None if kind is Tensor else "Parameter" if _is_plain_parameter(kind) else kind
+        tag = None if kind is Tensor else "Parameter" if kind is Parameter else kind
         return _restore, (tag, storage, tensor.dtype.name, offset, size, stride, tensor.requires_grad, state)
-    if kind is not Tensor and _is_parameter(tensor):
+    if issubclass(kind, Parameter):
         base = wrap(tensor._a)
         if not state:
             return _rebuild_parameter, (base, tensor.requires_grad, OrderedDict())
@@ -105,12 +98,6 @@ def reduce_tensor(tensor: Tensor, protocol: int) -> tuple[Any, ...]:
     if kind is Tensor and not state:
         return function, arguments
     return _rebuild_from_type_v2, (function, kind, arguments, state)
-
-
-def _is_plain_parameter(kind: type) -> bool:
-    from tocha.nn.parameter import Parameter
-
-    return kind is Parameter
 
 
 def _state_of(tensor: Tensor) -> Any:
@@ -289,23 +276,6 @@ def _restore(
     return out
 
 
-def _restore_storage(data: Any, location: str, size: int) -> UntypedStorage:
-    if location == "meta":
-        return UntypedStorage(size, device=META)
-    buffer = data if isinstance(data, bytearray) else bytearray(data)
-    return UntypedStorage.from_buffer(buffer).to(location)
-
-
-def _restore_typed(storage: UntypedStorage, kind: str) -> TypedStorage:
-    return TypedStorage(wrap_storage=storage, dtype=dtypes.BY_NAME[kind])
-
-
-def _reduce_storage(storage: UntypedStorage) -> tuple[Any, ...]:
-    where = str(storage.device)
-    data = b"" if where == "meta" else bytearray(storage.__array__())
-    return _restore_storage, (data, where, len(storage))
-
-
 def _load_from_bytes(data: bytes) -> Any:
     """What a tensor pickled by torch itself calls: its storage is a file of its own."""
     import io
@@ -313,23 +283,6 @@ def _load_from_bytes(data: bytes) -> Any:
     from tocha.serialization._load import load
 
     return load(io.BytesIO(data), weights_only=False)
-
-
-def _restore_generator(where: device, state: Tensor) -> Any:
-    from tocha.random import Generator
-
-    return Generator(where).set_state(state)
-
-
-def register() -> None:
-    """Tell `pickle` and `copy` about the types whose classes go by torch's names."""
-    from tocha.random import Generator
-
-    copyreg.pickle(Generator, lambda g: (_restore_generator, (g.device, g.get_state())))
-    copyreg.pickle(UntypedStorage, _reduce_storage)
-    copyreg.pickle(TypedStorage, lambda s: (_restore_typed, (s.untyped(), s.dtype.name)))
-    for kind in (layout, memory_format):
-        copyreg.pickle(kind, lambda name: (_get_layout, (f"torch.{name.name}",)))
 
 
 # ---- copying
@@ -342,9 +295,8 @@ def deepcopy_tensor(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
     if not tensor.is_leaf:
         raise RuntimeError(
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at "
-            "the moment: "
-            f"this tensor of shape {list(tensor.shape)} was made by {tensor.grad_fn}. Use detach() or "
-            "clone() first"
+            f"the moment: this tensor of shape {list(tensor.shape)} was made by {tensor.grad_fn}. Use "
+            "detach() or clone() first"
         )
     if id(tensor) in memo:
         known: Tensor = memo[id(tensor)]
