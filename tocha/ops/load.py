@@ -12,6 +12,7 @@ from tocha.ops import convolution
 from tocha.ops import creation
 from tocha.ops import dropout
 from tocha.ops import rnn
+from tocha.ops import fft
 from tocha.ops import geometry
 from tocha.ops import indexing
 from tocha.ops import inspect
@@ -22,6 +23,7 @@ from tocha.ops import margin_loss
 from tocha.ops import matmul
 from tocha.ops import memory
 from tocha.ops import norm
+from tocha.ops import pool
 from tocha.ops import random
 from tocha.ops import ranges
 from tocha.ops import reduce
