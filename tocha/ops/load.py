@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from tocha.ops import activation
+from tocha.ops import attention
 from tocha.ops import arithmetic
 from tocha.ops import arrange
 from tocha.ops import complex
@@ -18,6 +19,7 @@ from tocha.ops import indexing
 from tocha.ops import inspect
 from tocha.ops import join
 from tocha.ops import distance
+from tocha.ops import fold
 from tocha.ops import loss
 from tocha.ops import margin_loss
 from tocha.ops import matmul

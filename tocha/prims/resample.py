@@ -1,0 +1,178 @@
+"""Resampling along the last dimensions, each by a table of taps: output i is the weighted sum of inputs index[i, t]. One primitive
+and its transpose serve interpolate (all modes), adaptive average pooling and their gradients.
+
+A dimension is described by a hashable spec; tables are built once for each.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from tocha.backends.meta import MetaArray
+from tocha.dispatch.prim import prim
+
+Shape = tuple[int, ...]
+# (mode, input size, output size, align_corners, scale of coordinates or 0.0 for input/output)
+Spec = tuple[str, int, int, bool, float]
+_NEAR, _FAR = -0.75, -0.5  # the cubic's parameter without and with antialiasing
+
+
+def _source(size: int, out: int, align: bool, scale: float, cubic: bool = False) -> Any:
+    """Where in the input each output lies, in float32 as torch computes it."""
+    f = np.float32
+    i = np.arange(out, dtype=np.float32)
+    if align:
+        return i * (f(size - 1) / f(out - 1)) if out > 1 else i * f(0)
+    step = f(scale) if scale else f(size) / f(out)
+    at = step * (i + f(0.5)) - f(0.5)
+    return at if cubic else np.maximum(at, f(0))
+
+
+def _cubic(x: Any, a: float) -> Any:
+    """Keys' cubic convolution kernel (Keys 1981)."""
+    x = np.abs(x)
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+
+
+def _windowed(rows: list[tuple[int, Any]]) -> tuple[Any, Any, Any]:
+    """Tables from one (first index, weights) for each output."""
+    taps = max(len(w) for _, w in rows)
+    index, weight = np.zeros((len(rows), taps), np.int64), np.zeros((len(rows), taps))
+    used = np.zeros((len(rows), taps), bool)
+    for i, (start, w) in enumerate(rows):
+        index[i, : len(w)] = start + np.arange(len(w))
+        index[i, len(w) :] = start
+        weight[i, : len(w)] = w
+        used[i, : len(w)] = True
+    return index, weight, used
+
+
+def _antialiased(mode: str, size: int, out: int, align: bool, scale: float) -> tuple[Any, Any, Any]:
+    """Filters widened to the scale, as Pillow's resize does."""
+    if align:
+        step = (size - 1) / (out - 1) if out > 1 else 0.0
+    else:
+        step = scale or size / out
+    reach = 2.0 if mode == "cubic-antialias" else 1.0
+    support = reach * step if step >= 1 else reach
+    squeeze = 1 / step if step >= 1 else 1.0
+    rows = []
+    for i in range(out):
+        center = step * (i + 0.5)
+        start = max(int(center - support + 0.5), 0)
+        end = min(int(center + support + 0.5), size)
+        x = (np.arange(start, end) - center + 0.5) * squeeze
+        w = _cubic(x, _FAR) if mode == "cubic-antialias" else np.maximum(0.0, 1 - np.abs(x))
+        rows.append((start, w / w.sum() if w.sum() else w))
+    return _windowed(rows)
+
+
+@functools.lru_cache(maxsize=256)
+def taps(spec: Spec) -> tuple[Any, Any, Any]:
+    """(index, weight, used), each (output size, taps); unused taps only pad the table."""
+    mode, size, out, align, scale = spec
+    if mode.endswith("antialias"):
+        return _antialiased(mode, size, out, align, scale)
+    if mode == "area":
+        rows = []
+        for i in range(out):
+            start, end = i * size // out, -(-(i + 1) * size // out)
+            rows.append((start, np.full(end - start, 1 / (end - start))))
+        return _windowed(rows)
+    if mode in ("nearest", "nearest-exact"):
+        step = np.float32(scale) if scale else np.float32(size) / np.float32(out)
+        offset = np.float32(0.5 if mode == "nearest-exact" else 0)
+        at = np.floor((np.arange(out, dtype=np.float32) + offset) * step).astype(np.int64)
+        index = np.minimum(at, size - 1)[:, None]
+        return index, np.ones(index.shape), np.ones(index.shape, bool)
+    at = _source(size, out, align, scale, mode == "cubic")
+    low = np.floor(at)
+    part = (at - low).astype(np.float64)
+    low = low.astype(np.int64)
+    if mode == "linear":
+        low = np.minimum(low, size - 1)
+        index = np.stack([low, np.minimum(low + 1, size - 1)], 1)
+        weight = np.stack([1 - part, part], 1)
+    else:
+        index = np.clip(np.stack([low - 1, low, low + 1, low + 2], 1), 0, size - 1)
+        weight = np.stack([_cubic(part + 1, _NEAR), _cubic(part, _NEAR), _cubic(1 - part, _NEAR), _cubic(2 - part, _NEAR)], 1)
+    return index, weight, np.ones(index.shape, bool)
+
+
+@functools.lru_cache(maxsize=256)
+def transposed_taps(spec: Spec) -> tuple[Any, Any, Any]:
+    """The table of the transposed map: from gradients of outputs to gradients of inputs."""
+    index, weight, used = taps(spec)
+    size = spec[1]
+    source, target = np.repeat(np.arange(index.shape[0]), index.shape[1])[used.ravel()], index.ravel()[used.ravel()]
+    order = np.argsort(target, kind="stable")
+    counts = np.bincount(target, minlength=size)
+    column = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    width = max(int(counts.max(initial=0)), 1)
+    back, factor, has = np.zeros((size, width), np.int64), np.zeros((size, width)), np.zeros((size, width), bool)
+    back[target[order], column] = source[order]
+    factor[target[order], column] = weight.ravel()[used.ravel()][order]
+    has[target[order], column] = True
+    return back, factor, has
+
+
+def _apply(xp: Any, x: Any, axis: int, table: tuple[Any, Any, Any]) -> Any:
+    index, weight, used = table
+    ones = (1,) * (x.ndim - axis - 1)
+    if index.shape[1] > 8 and x.dtype.kind == "f" and bool(xp.isfinite(x).all()):  # many taps: one matrix product
+        dense = np.zeros((index.shape[0], x.shape[axis]), x.dtype)
+        np.add.at(dense, (np.arange(index.shape[0])[:, None], index), np.where(used, weight, 0))
+        return xp.moveaxis(xp.matmul(xp.moveaxis(x, axis, -1), xp.asarray(dense).T), -1, axis)
+    out = None
+    for t in range(index.shape[1]):
+        part = xp.take(x, xp.asarray(index[:, t]), axis=axis)
+        if not (weight[:, t] == 1).all():
+            part *= xp.asarray(weight[:, t], x.dtype).reshape(-1, *ones)
+        if not used[:, t].all():
+            part[(slice(None),) * axis + (xp.asarray(~used[:, t]),)] = 0
+        if out is None:
+            out = part
+        else:
+            out += part
+    return out
+
+
+def _infer(position: int) -> Any:
+    def infer(input: Any, *, specs: tuple[Spec, ...]) -> MetaArray:
+        lead = input.shape[: len(input.shape) - len(specs)]
+        return MetaArray((*lead, *(s[position] for s in specs)), input.dtype)
+
+    return infer
+
+
+@prim("resample", "resample", vjp=lambda g, *, specs: resample_backward(g, specs=specs), infer=_infer(2))
+def resample(xp: Any, input: Any, *, specs: tuple[Spec, ...]) -> Any:
+    """The last len(specs) dimensions of input resampled."""
+    first = input.ndim - len(specs)
+    x = input if input.dtype.kind == "f" else input.astype(xp.float32 if input.dtype.itemsize == 1 else xp.float64)
+    order = sorted(range(len(specs)), key=lambda i: specs[i][2] / max(specs[i][1], 1))  # shrink first
+    for i in order:
+        if specs[i][0] == "linear" and specs[i][1] == specs[i][2] and not specs[i][4]:
+            continue
+        x = _apply(xp, x, first + i, taps(specs[i]))
+    if input.dtype.kind in "iu":
+        exact = all(s[0].startswith("nearest") for s in specs)
+        info = np.iinfo(input.dtype)
+        return (x if exact else xp.clip(xp.floor(x + 0.5), info.min, info.max)).astype(input.dtype)
+    return x.copy() if x is input else x
+
+
+@prim("resample_backward", "resample", vjp=lambda h, *, specs: resample(h, specs=specs), infer=_infer(1))
+def resample_backward(xp: Any, g: Any, *, specs: tuple[Spec, ...]) -> Any:
+    """The transpose of `resample`."""
+    first, x = g.ndim - len(specs), g
+    for i, spec in enumerate(specs):
+        x = _apply(xp, x, first + i, transposed_taps(spec))
+    return x
+
+
