@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tocha.dispatch.override import FUNCTION_MODES, OVERRIDES, dispatch_function
+from tocha.dispatch.override import FUNCTION_MODES, OVERRIDES, dispatch_function, overrides
 from tocha.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Namespace ("torch", "F", "linalg", "fft", "special", ...) -> name -> function. Methods go onto Tensor at once.
 NAMESPACES: dict[str, dict[str, Callable[..., Any]]] = {"torch": {}, "F": {}}
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "x2": "other"}
-_QUALIFIED = {"torch": "torch", "F": "torch.nn.functional"}
+_QUALIFIED = {"torch": "torch", "F": "torch.nn.functional", "windows": "torch.signal.windows"}
 
 
 def op(
@@ -88,11 +88,11 @@ def public(function: Callable[..., Any], name: str, module: str, out: str | None
         if short is not None and not kwargs and (got := short(*args)) is not None:
             return got
         for a in args:
-            if OVERRIDES[a.__class__]:
+            if OVERRIDES[a.__class__] and overrides(a):
                 return dispatch_function(call, implementation, args, kwargs)
         if kwargs:
             for a in kwargs.values():
-                if OVERRIDES[a.__class__]:
+                if OVERRIDES[a.__class__] and overrides(a):
                     return dispatch_function(call, implementation, args, kwargs)
             if not _NUMPY_NAMES.keys().isdisjoint(kwargs):
                 kwargs = {_rename(k, function): v for k, v in kwargs.items()}

@@ -37,8 +37,10 @@ from tocha.ops import sampling
 from tocha.ops import scatter
 from tocha.ops import select
 from tocha.ops import shape
+from tocha.ops import stft
 from tocha.ops import triangle
 from tocha.ops import viewcopy
+from tocha.ops import windows
 from tocha.prims import elementary, logic, rounding, special
 from tocha import printing
 from tocha.ops.operators import attach

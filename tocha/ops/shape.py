@@ -235,12 +235,13 @@ def unfold_backward(g: Tensor, shape: Shape, dim: int, size: int, step: int) -> 
     """Overlapping windows added back where they came from."""
     if not shape:
         return g.reshape(())
-    out = g.new_zeros(shape)
-    for i in range(size):  # one shifted slice per place in the window
-        lead = (slice(None),) * dim
-        target = (*lead, slice(i, i + step * (g.shape[dim] - 1) + 1, step))
-        out = out + prims.index_scatter(g.select(-1, i), shape=shape, index=target)
-    return out
+    from tocha.prims.indexing import index_put
+
+    windows = g._a.shape[dim]
+    positions = step * np.arange(windows)[:, None] + np.arange(size)
+    where = wrap(for_device(g.device).from_host(positions))
+    order = (*range(dim + 1), g.ndim - 1, *range(dim + 1, g.ndim - 1))
+    return index_put(g.new_zeros(shape), g.permute(order), where, dims=(dim,), accumulate=True)
 
 
 @op("torch method")
