@@ -1,8 +1,7 @@
-"""Recurrent layers and cells: torch.lstm, gru, rnn_tanh, rnn_relu and their *_cell forms, also for packed
-sequences.
+"""Recurrent layers and cells: torch.lstm, gru, rnn_tanh, rnn_relu and their *_cell forms, also packed.
 
-A layer multiplies the inputs of all steps by its input weights at once; only the recurrent product is done
-step by step.
+A layer multiplies the inputs of all steps by its input weights at once; a primitive does the rest of a
+direction.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from tocha.dispatch.registry import op
 from tocha.ops.dropout import dropout as drop
 from tocha.ops.matmul import linear
 from tocha.ops.shape import cat, stack
+from tocha.prims.recurrent import gru_layer, lstm_layer, rnn_layer
 from tocha.tensor import Tensor
 
 #: A step: (projected input, state, recurrent weight, recurrent bias, projection) to the new state, hidden
@@ -87,6 +87,31 @@ def _run_reverse(step: Step, steps: Sequence[Any], sizes: list[int], state: tupl
     return outputs[::-1], state
 
 
+def run_steps(mode: str, gx: Any, state: tuple, sizes: Sequence[int], reverse: bool, weights: tuple) -> tuple:
+    """A layer's direction by ordinary operators: outputs (Σ sizes, H), then the final states.
+
+    `gx` (Σ sizes, gates·H) is the projected input, `weights` the recurrent weight, its bias and the
+    projection.
+    """
+    run = _run_reverse if reverse else _run_forward
+    outputs, final = run(_STEPS[mode], gx.split(list(sizes), 0), list(sizes), state, weights)
+    return cat(outputs, 0), *final
+
+
+def _run_direction(
+    mode: str, gx: Any, state: tuple, sizes: tuple[int, ...], reverse: bool, weights: tuple
+) -> tuple:
+    """As :func:`run_steps`, by the fused primitive where there is one."""
+    w_hh, b_hh, w_hr = weights
+    if w_hr is not None:
+        return run_steps(mode, gx, state, sizes, reverse, weights)
+    if mode == "LSTM":
+        return lstm_layer(gx, w_hh, b_hh, *state, sizes=sizes, reverse=reverse)[:3]
+    if mode == "GRU":
+        return gru_layer(gx, w_hh, b_hh, *state, sizes=sizes, reverse=reverse)[:2]
+    return rnn_layer(gx, w_hh, b_hh, *state, sizes=sizes, reverse=reverse, relu=mode == "RNN_RELU")
+
+
 def _run_layers(
     mode: str,
     data: Any,
@@ -106,11 +131,10 @@ def _run_layers(
     if len(params) != num_layers * directions * per_cell:
         raise RuntimeError(
             f"{mode.lower()}: expected {num_layers * directions * per_cell} weights for {num_layers} "
-            "layer(s), "
-            f"{directions} direction(s), got {len(params)}"
+            "layer(s) "
+            f"of {directions} direction(s), got {len(params)}"
         )
-    step = _STEPS[mode]
-    sizes = batch_sizes if batch_sizes is not None else [data.shape[1]] * data.shape[0]
+    sizes = tuple(batch_sizes) if batch_sizes is not None else (data.shape[1],) * data.shape[0]
     if not sizes:
         raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
     initial = [tuple(states) for states in zip(*(h.unbind(0) for h in hx))]
@@ -124,12 +148,11 @@ def _run_layers(
             w_ih, w_hh = weights[:2]
             b_ih, b_hh = weights[2:4] if has_biases else (None, None)
             gx = linear(x, w_ih, b_ih)
-            steps = gx.unbind(0) if batch_sizes is None else gx.split(sizes, 0)
-            run = _run_reverse if direction else _run_forward
-            outputs, state = run(
-                step, steps, sizes, initial[cell], (w_hh, b_hh, weights[-1] if projected else None)
-            )
-            outs.append(stack(outputs, 0) if batch_sizes is None else cat(outputs, 0))
+            if batch_sizes is None:
+                gx = gx.flatten(0, 1)
+            recurrent = (w_hh, b_hh, weights[-1] if projected else None)
+            out, *state = _run_direction(mode, gx, initial[cell], sizes, bool(direction), recurrent)
+            outs.append(out if batch_sizes is not None else out.unflatten(0, (len(sizes), -1)))
             finals.append(state)
         x = outs[0] if directions == 1 else cat(outs, -1)
         if dropout and train and layer < num_layers - 1:
@@ -137,15 +160,14 @@ def _run_layers(
     return x, *(stack(list(states), 0) for states in zip(*finals))
 
 
-def _check_padded(mode: str, input: Any, batch_first: bool) -> None:
-    if input.dim() != 3:
-        raise RuntimeError(f"{mode.lower()}: expected a 3-D input, got shape {tuple(input.shape)}")
+def _states(hx: Any) -> tuple:
+    return (hx,) if isinstance(hx, Tensor) else tuple(hx)
 
 
 def _padded(
     mode: str,
     input: Any,
-    hx: tuple,
+    hx: Any,
     params: Sequence[Any],
     has_biases: bool,
     num_layers: int,
@@ -154,81 +176,36 @@ def _padded(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple:
-    _check_padded(mode, input, batch_first)
+    if input.dim() != 3:
+        raise RuntimeError(f"{mode.lower()}: expected a 3-D input, got shape {tuple(input.shape)}")
     if batch_first:
         input = input.transpose(0, 1)
-    output, *states = _run_layers(
-        mode, input, None, hx, params, has_biases, num_layers, dropout, train, bidirectional
-    )
+    rest = (params, has_biases, num_layers, dropout, train, bidirectional)
+    output, *states = _run_layers(mode, input, None, _states(hx), *rest)
     return (output.transpose(0, 1) if batch_first else output, *states)
 
 
-def _packed(
-    mode: str,
-    data: Any,
-    batch_sizes: Any,
-    hx: tuple,
-    params: Sequence[Any],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-) -> tuple:
-    sizes = [int(n) for n in batch_sizes.tolist()]
-    return _run_layers(mode, data, sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional)
-
-
-def _states(hx: Any) -> tuple:
-    return (hx,) if isinstance(hx, Tensor) else tuple(hx)
+def _packed(mode: str, data: Any, batch_sizes: Any, hx: Any, *rest: Any, **named: Any) -> tuple:
+    return _run_layers(mode, data, batch_sizes.tolist(), _states(hx), *rest, **named)
 
 
 def _layer(mode: str, packed: bool, args: tuple, kwargs: dict[str, Any]) -> tuple:
-    if packed or "batch_sizes" in kwargs:
-
-        def call(data, batch_sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional):
-            states = _states(hx)
-            return _packed(
-                mode, data, batch_sizes, states, params, has_biases, num_layers, dropout, train, bidirectional
-            )
-    else:
-
-        def call(  # type: ignore[misc]
-            input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first
-        ):
-            states = _states(hx)
-            return _padded(
-                mode,
-                input,
-                states,
-                params,
-                has_biases,
-                num_layers,
-                dropout,
-                train,
-                bidirectional,
-                batch_first,
-            )
-
-    return call(*args, **kwargs)
+    """The padded or the packed overload."""
+    return (_packed if packed or "batch_sizes" in kwargs else _padded)(mode, *args, **kwargs)
 
 
 @op("torch")
 def lstm(*args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
-    """(input, (h0, c0), params, has_biases, num_layers, dropout, train, bidirectional, batch_first), or
-    packed
-    (data, batch_sizes, (h0, c0), params, has_biases, num_layers, dropout, train, bidirectional): output, h,
-    c.
-
-    Hochreiter and Schmidhuber 1997; torch docs: torch.nn.LSTM.
+    """Output, h and c of (input, (h0, c0), params, has_biases, num_layers, dropout, train, bidirectional,
+    batch_first), or packed (data, batch_sizes, (h0, c0), params, has_biases, num_layers, dropout, train,
+    bidirectional). Hochreiter and Schmidhuber 1997; torch docs: torch.nn.LSTM.
     """
     return _layer("LSTM", len(args) > 1 and isinstance(args[1], Tensor), args, kwargs)
 
 
 @op("torch")
 def gru(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-    """As :func:`lstm` with one state tensor `hx`: output and h (Cho et al. 2014; torch docs:
-    torch.nn.GRU)."""
+    """As :func:`lstm` with one state, giving output and h (Cho et al. 2014; torch docs: torch.nn.GRU)."""
     return _layer("GRU", len(args) > 2 and isinstance(args[2], Tensor), args, kwargs)
 
 

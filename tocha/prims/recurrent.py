@@ -1,0 +1,326 @@
+"""One direction of one recurrent layer over all its steps: LSTM, GRU and Elman network, each with one fused
+gradient.
+
+The inputs are already projected: `gx` (Σ sizes, gates·H) holds the steps one after the other, `sizes` the
+number of
+sequences that reach each step, never increasing. A state row outside a step's size keeps its value, which
+is what
+finished sequences need going forward and ones that have not begun need going backward in time.
+
+A sigmoid is computed as (1 + tanh(x/2))/2, with the factor 1/2 put into weights and inputs beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tocha.backends.meta import MetaArray
+from tocha.dispatch.prim import prim
+from tocha.prims.contract import recording
+
+Sizes = tuple[int, ...]
+
+
+def _spans(sizes: Sizes, reverse: bool) -> list[tuple[int, int]]:
+    """(first row, number of rows) of each step in the order of the computation."""
+    spans, start = [], 0
+    for n in sizes:
+        spans.append((start, n))
+        start += n
+    return spans[::-1] if reverse else spans
+
+
+def _previous(xp: Any, states: Any, initial: Any, sizes: Sizes, reverse: bool) -> Any:
+    """The state before each step, laid out as `states`, the states after each."""
+    spans = _spans(sizes, False)
+    parts = []
+    for t, n in enumerate(sizes):
+        before = t + 1 if reverse else t - 1
+        if not 0 <= before < len(sizes):
+            parts.append(initial[:n])
+            continue
+        start, size = spans[before]
+        parts.append(states[start : start + min(n, size)])
+        if size < n:
+            parts.append(initial[size:n])
+    return xp.concatenate(parts, 0)
+
+
+def _formula(
+    mode: str, g: Sequence[Any], inputs: Sequence[Any], needs: Any, sizes: Sizes, reverse: bool
+) -> list[Any]:
+    """The gradients from ordinary operators, so that they can be differentiated again."""
+    from tocha.autograd.engine import grad
+    from tocha.ops.rnn import run_steps
+
+    gx, w_hh, b_hh, *state = inputs
+    results = run_steps(mode, gx, tuple(state), sizes, reverse, (w_hh, b_hh, None))
+    used = [(out, of_out) for out, of_out in zip(results, g) if of_out is not None]
+    wanted = [i for i, need in enumerate(needs) if need]
+    found = grad(
+        [out for out, _ in used],
+        [inputs[i] for i in wanted],
+        [of_out for _, of_out in used],
+        create_graph=True,
+        allow_unused=True,
+    )
+    gradients: list[Any] = [None] * len(inputs)
+    for i, value in zip(wanted, found):
+        gradients[i] = value
+    return gradients
+
+
+def _start(xp: Any, gradient: Any, like: Any) -> Any:
+    """A writable gradient of the final state."""
+    return xp.zeros_like(like) if gradient is None else gradient.copy()
+
+
+# ---- LSTM
+
+
+def _lstm_infer(
+    gx: Any, w_hh: Any, b_hh: Any, h0: Any, c0: Any, *, sizes: Any, reverse: Any
+) -> list[MetaArray]:
+    steps = MetaArray((gx.shape[0], w_hh.shape[1]), gx.dtype)
+    state = MetaArray(h0.shape, gx.dtype)
+    return [steps, state, state, MetaArray(gx.shape, gx.dtype), steps]
+
+
+def _lstm_vjp(
+    g: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, c0: Any, out: Any, gates: Any, cells: Any,
+    *, sizes: Any, reverse: Any, needs: Any,
+) -> Any:  # fmt: skip
+    if recording(*g[:3], gx, w_hh, b_hh, h0, c0):
+        return _formula("LSTM", g, (gx, w_hh, b_hh, h0, c0), needs, sizes, reverse)
+    return lstm_layer_backward(
+        g[0],
+        g[1],
+        g[2],
+        w_hh,
+        h0,
+        c0,
+        out.detach(),
+        gates.detach(),
+        cells.detach(),
+        sizes=sizes,
+        reverse=reverse,
+    )
+
+
+@prim(
+    "lstm_layer", "recurrent", outputs=("out", "h", "c", "gates", "cells"), vjp=_lstm_vjp, infer=_lstm_infer
+)
+def lstm_layer(
+    xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, c0: Any, *, sizes: Sizes, reverse: bool
+) -> Any:
+    """Hidden states of all steps, final hidden and cell state; then the gates i, f, g, o and cells of all
+    steps."""
+    n_hidden = w_hh.shape[1]
+    i, f, g, o = (slice(k * n_hidden, (k + 1) * n_hidden) for k in range(4))
+    scale = xp.full(4 * n_hidden, 0.5, gx.dtype)
+    scale[g] = 1
+    shift = 1 - scale
+    gates = gx * scale
+    if b_hh is not None:
+        gates += b_hh * scale
+    w = (w_hh * scale[:, None]).T
+    out = xp.empty((gx.shape[0], n_hidden), gx.dtype)
+    cells = xp.empty_like(out)
+    h, c = h0.copy(), c0.copy()
+    for start, n in _spans(sizes, reverse):
+        rows = slice(start, start + n)
+        gate, cell, hidden = gates[rows], cells[rows], out[rows]
+        gate += xp.matmul(h[:n], w)
+        xp.tanh(gate, out=gate)
+        gate *= scale
+        gate += shift
+        xp.multiply(gate[:, f], c[:n], out=cell)
+        cell += gate[:, i] * gate[:, g]
+        xp.tanh(cell, out=hidden)
+        hidden *= gate[:, o]
+        h[:n] = hidden
+        c[:n] = cell
+    return out, h, c, gates, cells
+
+
+@prim("lstm_layer_backward", "recurrent", outputs=("gx", "w_hh", "b_hh", "h0", "c0"))
+def lstm_layer_backward(
+    xp: Any, g_out: Any, g_h: Any, g_c: Any, w_hh: Any, h0: Any, c0: Any, out: Any, gates: Any, cells: Any,
+    *, sizes: Sizes, reverse: bool,
+) -> Any:  # fmt: skip
+    """Gradients of `lstm_layer`. All factors that don't depend on later steps are computed at once
+    beforehand."""
+    n_hidden = w_hh.shape[1]
+    i, f, g, o = (gates[:, k * n_hidden : (k + 1) * n_hidden] for k in range(4))
+    bounded = xp.tanh(cells)
+    d = 1 - gates
+    d *= gates
+    by_gate = d.reshape(-1, 4, n_hidden)
+    by_gate[:, 0] *= g
+    by_gate[:, 1] *= _previous(xp, cells, c0, sizes, reverse)
+    by_gate[:, 2] = (1 - g * g) * i
+    by_gate[:, 3] *= bounded
+    into_cell = (1 - bounded * bounded) * o
+    dh, dc = _start(xp, g_h, h0), _start(xp, g_c, c0)
+    for start, n in reversed(_spans(sizes, reverse)):
+        rows = slice(start, start + n)
+        dhn, dcn, gate = dh[:n], dc[:n], by_gate[rows]
+        if g_out is not None:
+            dhn += g_out[rows]
+        dcn += dhn * into_cell[rows]
+        gate[:, :3] *= dcn[:, None]
+        gate[:, 3] *= dhn
+        dcn *= f[rows]
+        xp.matmul(d[rows], w_hh, out=dhn)
+    return d, xp.matmul(d.T, _previous(xp, out, h0, sizes, reverse)), xp.add_reduce(d, axis=0), dh, dc
+
+
+# ---- GRU
+
+
+def _gru_infer(gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Any, reverse: Any) -> list[MetaArray]:
+    steps = MetaArray((gx.shape[0], w_hh.shape[1]), gx.dtype)
+    return [steps, MetaArray(h0.shape, gx.dtype), MetaArray(gx.shape, gx.dtype), steps]
+
+
+def _gru_vjp(
+    g: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, out: Any, gates: Any, hidden_part: Any,
+    *, sizes: Any, reverse: Any, needs: Any,
+) -> Any:  # fmt: skip
+    if recording(*g[:2], gx, w_hh, b_hh, h0):
+        return _formula("GRU", g, (gx, w_hh, b_hh, h0), needs, sizes, reverse)
+    return gru_layer_backward(
+        g[0], g[1], w_hh, h0, out.detach(), gates.detach(), hidden_part.detach(), sizes=sizes, reverse=reverse
+    )
+
+
+@prim("gru_layer", "recurrent", outputs=("out", "h", "gates", "hidden_part"), vjp=_gru_vjp, infer=_gru_infer)
+def gru_layer(xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Sizes, reverse: bool) -> Any:
+    """Hidden states of all steps, final one; then the gates r, z, n and W_hn·h + b_hn of all steps."""
+    n_hidden = w_hh.shape[1]
+    sigmoids, new = slice(0, 2 * n_hidden), slice(2 * n_hidden, 3 * n_hidden)
+    scale = xp.full(3 * n_hidden, 0.5, gx.dtype)
+    scale[new] = 1
+    gates = gx * scale
+    if b_hh is not None:
+        gates[:, sigmoids] += b_hh[sigmoids] * gx.dtype.type(0.5)
+    w = (w_hh * scale[:, None]).T
+    half = gx.dtype.type(0.5)
+    out = xp.empty((gx.shape[0], n_hidden), gx.dtype)
+    hidden_part = xp.empty_like(out)
+    h = h0.copy()
+    for start, n in _spans(sizes, reverse):
+        rows = slice(start, start + n)
+        hidden, part = out[rows], hidden_part[rows]
+        product = xp.matmul(h[:n], w)
+        rz, candidate = gates[rows, sigmoids], gates[rows, new]
+        rz += product[:, sigmoids]
+        xp.tanh(rz, out=rz)
+        rz *= half
+        rz += half
+        part[...] = product[:, new]
+        if b_hh is not None:
+            part += b_hh[new]
+        candidate += rz[:, :n_hidden] * part
+        xp.tanh(candidate, out=candidate)
+        xp.subtract(h[:n], candidate, out=hidden)
+        hidden *= rz[:, n_hidden:]
+        hidden += candidate
+        h[:n] = hidden
+    return out, h, gates, hidden_part
+
+
+@prim("gru_layer_backward", "recurrent", outputs=("gx", "w_hh", "b_hh", "h0"))
+def gru_layer_backward(
+    xp: Any, g_out: Any, g_h: Any, w_hh: Any, h0: Any, out: Any, gates: Any, hidden_part: Any,
+    *, sizes: Sizes, reverse: bool,
+) -> Any:  # fmt: skip
+    """Gradients of `gru_layer`. All factors that don't depend on later steps are computed at once
+    beforehand."""
+    n_hidden = w_hh.shape[1]
+    r, z, new = (gates[:, k * n_hidden : (k + 1) * n_hidden] for k in range(3))
+    previous = _previous(xp, out, h0, sizes, reverse)
+    into_new = (1 - z) * (1 - new * new)
+    d = xp.empty_like(gates)  # by the recurrent product, whose third part enters multiplied by r
+    by_gate = d.reshape(-1, 3, n_hidden)
+    by_gate[:, 0] = into_new * hidden_part * r * (1 - r)
+    by_gate[:, 1] = (previous - new) * z * (1 - z)
+    by_gate[:, 2] = into_new * r
+    total = xp.empty_like(out)
+    dh = _start(xp, g_h, h0)
+    for start, n in reversed(_spans(sizes, reverse)):
+        rows = slice(start, start + n)
+        dhn = dh[:n]
+        if g_out is not None:
+            dhn += g_out[rows]
+        total[rows] = dhn
+        by_gate[rows] *= dhn[:, None]
+        dhn *= z[rows]
+        dhn += xp.matmul(d[rows], w_hh)
+    of_w, of_b = xp.matmul(d.T, previous), xp.add_reduce(d, axis=0)
+    by_gate[:, 2] = total * into_new
+    return d, of_w, of_b, dh
+
+
+# ---- Elman network
+
+
+def _rnn_infer(
+    gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Any, reverse: Any, relu: Any
+) -> list[MetaArray]:
+    return [MetaArray(gx.shape, gx.dtype), MetaArray(h0.shape, gx.dtype)]
+
+
+def _rnn_vjp(
+    g: Any,
+    gx: Any,
+    w_hh: Any,
+    b_hh: Any,
+    h0: Any,
+    out: Any,
+    *,
+    sizes: Any,
+    reverse: Any,
+    relu: Any,
+    needs: Any,
+) -> Any:
+    if recording(*g[:2], gx, w_hh, b_hh, h0):
+        mode = "RNN_RELU" if relu else "RNN_TANH"
+        return _formula(mode, g, (gx, w_hh, b_hh, h0), needs, sizes, reverse)
+    return rnn_layer_backward(g[0], g[1], w_hh, h0, out.detach(), sizes=sizes, reverse=reverse, relu=relu)
+
+
+@prim("rnn_layer", "recurrent", outputs=("out", "h"), vjp=_rnn_vjp, infer=_rnn_infer)
+def rnn_layer(
+    xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Sizes, reverse: bool, relu: bool
+) -> Any:
+    """Hidden states of all steps, final one: h = tanh (or relu) of gx + W_hh·h + b_hh."""
+    out = gx.copy() if b_hh is None else gx + b_hh
+    w, h = w_hh.T, h0.copy()
+    for start, n in _spans(sizes, reverse):
+        hidden = out[start : start + n]
+        hidden += xp.matmul(h[:n], w)
+        if relu:
+            xp.maximum(hidden, 0, out=hidden)
+        else:
+            xp.tanh(hidden, out=hidden)
+        h[:n] = hidden
+    return out, h
+
+
+@prim("rnn_layer_backward", "recurrent", outputs=("gx", "w_hh", "b_hh", "h0"))
+def rnn_layer_backward(
+    xp: Any, g_out: Any, g_h: Any, w_hh: Any, h0: Any, out: Any, *, sizes: Sizes, reverse: bool, relu: bool
+) -> Any:
+    """Gradients of `rnn_layer`."""
+    d = (out > 0).astype(out.dtype) if relu else 1 - out * out
+    dh = _start(xp, g_h, h0)
+    for start, n in reversed(_spans(sizes, reverse)):
+        rows = slice(start, start + n)
+        dhn = dh[:n]
+        if g_out is not None:
+            dhn += g_out[rows]
+        d[rows] *= dhn
+        xp.matmul(d[rows], w_hh, out=dhn)
+    return d, xp.matmul(d.T, _previous(xp, out, h0, sizes, reverse)), xp.add_reduce(d, axis=0), dh
