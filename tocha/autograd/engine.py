@@ -4,7 +4,6 @@ nodes are taken youngest first (see autograd.graph), so a node's gradient is com
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections.abc import Sequence
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
@@ -38,10 +37,8 @@ def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets |
         while heap:
             node = heapq.heappop(heap)[1]
             grad = grads.pop(node)
-            if not isinstance(node, Node):
-                outs = g = None  # so that the count below sees only holders outside this function
-                references = getrefcount(grad)
-                _at_leaf(node, grad, create_graph, targets, references)
+            if not isinstance(node, Node):  # a leaf that has hooks on its finished gradient
+                _at_leaf(node, grad, create_graph, targets, 99)
                 continue
             if node.hooks is not None:
                 grad = _pre_hooks(node, grad)
@@ -57,32 +54,46 @@ def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets |
                 node.release()
             numbers = node.output_numbers
             if numbers is None:
-                for edge, g in zip(node.edges, outs, strict=False):
+                for edge, g in zip(node.edges, outs):  # noqa: B905 (a rule may leave trailing gradients out)
                     if edge is None or g is None:
                         continue
-                    if edge in grads or not isinstance(edge, Node) or edge.outputs != 1:
+                    if edge in grads:
                         _send(edge, 0, g, grads, heap)
-                    else:
+                    elif isinstance(edge, Node):
+                        if edge.outputs == 1:
+                            grads[edge] = g
+                            heapq.heappush(heap, (edge.order, edge))
+                        else:
+                            _send(edge, 0, g, grads, heap)
+                    elif edge._extra is None:
                         grads[edge] = g
-                        heapq.heappush(heap, (edge.order, edge))
+                    else:
+                        _send(edge, 0, g, grads, heap)
             else:
                 for edge, number, g in zip(node.edges, numbers, outs, strict=False):
                     if edge is not None and g is not None:
                         _send(edge, number, g, grads, heap)
+        outs = g = grad = None  # so that the counts below see only holders outside this function
+        while grads:
+            leaf = next(iter(grads))
+            grad = grads.pop(leaf)
+            references = getrefcount(grad)
+            _at_leaf(leaf, grad, create_graph, targets, references)
     finally:
         state.grad = mode
         state.refresh()
 
 
-_leaf_order = itertools.count(1).__next__  # after every node, in the order gradients reach them
-
-
 def _send(place: Place, number: int, grad: Tensor, grads: dict[Place, Any], heap: list[tuple[int, Place]]) -> None:
-    """Add `grad` to what output `number` of `place` has received."""
+    """Add `grad` to what output `number` of `place` has received. Leaves wait for the end, when every use has sent its
+    part; one with post-accumulate hooks (which may free the gradient at once) until its first use in the forward has."""
     held = grads.get(place)
     several = isinstance(place, Node) and place.outputs > 1
     if held is None:
-        heapq.heappush(heap, (_order(place), place))
+        if isinstance(place, Node):
+            heapq.heappush(heap, (place.order, place))
+        elif place._extra is not None and place._extra.first_use is not None:
+            heapq.heappush(heap, (place._extra.first_use, place))
         if several:
             grads[place] = held = [None] * place.outputs
             held[number] = grad
@@ -92,15 +103,6 @@ def _send(place: Place, number: int, grad: Tensor, grads: dict[Place, Any], heap
         held[number] = grad if held[number] is None else held[number] + grad
     else:
         grads[place] = held + grad
-
-
-def _order(place: Place) -> int:
-    """A node's order. Leaves come after all nodes, when every use has sent its part; one with post-accumulate hooks
-    (which may free the gradient at once) as soon as its first use in the forward has."""
-    if isinstance(place, Node):
-        return place.order
-    extra = place._extra
-    return _leaf_order() if extra is None or extra.first_use is None else extra.first_use
 
 
 def _pre_hooks(node: Node, grad: Any) -> Any:
@@ -153,11 +155,12 @@ def _at_leaf(leaf: Tensor, grad: Tensor, create_graph: bool, targets: Targets | 
     """A complete gradient has reached a leaf: run its hooks, then collect or accumulate."""
     extra = leaf._extra
     if extra is not None and extra.backward_hooks:
+        references = 99  # a hook may have kept the gradient
         for hook in tuple(extra.backward_hooks.values()):
             got = hook(grad)
             if got is not None:
                 _check_hook_result(got, grad)
-                grad, references = got, 99
+                grad = got
     if targets is not None:
         if leaf in targets.nodes:
             targets.results[leaf, 0] = grad

@@ -150,6 +150,21 @@ class RemovableHandle:
         self.remove()
 
 
+class _OwnFrames(dict[int, bool]):
+    """Whether the module whose globals have this id is part of the package (asked on every in-place change)."""
+
+    def __missing__(self, key: int) -> bool:
+        found = any(
+            name.startswith(_PACKAGE) and id(vars(module)) == key for name, module in list(sys.modules.items()) if module is not None
+        )
+        if found:  # a user's module may be freed and its id used again
+            self[key] = found
+        return found
+
+
+_OWN_FRAMES = _OwnFrames()
+
+
 class AccumulateGrad(Node):
     """The end of the tape at a leaf, as an object for those who ask (`next_functions`). The tape itself has the leaf
     tensor as its edge; this node is made on demand and carries hooks."""
@@ -173,7 +188,7 @@ class Version:
         self.value += 1
         self.stamp = stamp = next_order()
         frame: Any = sys._getframe(1)
-        while frame is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
+        while frame is not None and _OWN_FRAMES[id(frame.f_globals)]:
             frame = frame.f_back
         if self.log is None:
             self.log = deque(maxlen=16)

@@ -66,29 +66,37 @@ class _Overrides(dict[type, bool]):
 OVERRIDES = _Overrides()
 
 
+def overrides(a: Any, depth: int = 0) -> bool:
+    """Whether an argument whose type is in question has, or holds (to a depth of two), a __torch_function__."""
+    cls = a.__class__
+    if (cls is tuple or cls is list) and depth < 3:
+        for item in a:
+            if OVERRIDES[item.__class__] and overrides(item, depth + 1):
+                return True
+        return False
+    return OVERRIDES[cls]
+
+
 def overloaded(args: Iterable[Any]) -> list[Any]:
     """The arguments whose __torch_function__ must be asked: each type once, subclasses before their bases."""
-    if stacks.subclass_functions_disabled:
-        return []
     found: list[Any] = []
-    types: list[type] = []
-
-    def look(a: Any, depth: int) -> None:
-        cls = a.__class__
-        if not OVERRIDES[cls] or cls in types:
-            return
-        if isinstance(a, (list, tuple)) and not isinstance(a, Tensor):
-            if depth < 2 and _function_of(cls) is None:
-                for item in a:
-                    look(item, depth + 1)
-            return
-        place = next((i for i, t in enumerate(types) if issubclass(cls, t)), len(types))
-        types.insert(place, cls)
-        found.insert(place, a)
-
-    for a in args:
-        look(a, 0)
+    if not stacks.subclass_functions_disabled:
+        for a in args:
+            _collect_overloaded(a, 0, found)
     return found
+
+
+def _collect_overloaded(a: Any, depth: int, found: list[Any]) -> None:
+    cls = a.__class__
+    if not OVERRIDES[cls] or any(type(f) is cls for f in found):
+        return
+    if isinstance(a, (list, tuple)) and not isinstance(a, Tensor):
+        if depth < 2 and _function_of(cls) is None:
+            for item in a:
+                _collect_overloaded(item, depth + 1, found)
+        return
+    place = next((i for i, f in enumerate(found) if issubclass(cls, type(f))), len(found))
+    found.insert(place, a)
 
 
 def dispatch_function(

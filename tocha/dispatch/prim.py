@@ -105,7 +105,7 @@ class Plan:
     """For one primitive and one set of wanted gradients: the values to save, and each rule with the positions of its
     arguments among them."""
 
-    __slots__ = ("joint", "outputs", "prim", "rules", "sources")
+    __slots__ = ("joint", "outputs", "prim", "rules", "sources", "special", "tensors")
 
     def __init__(self, prim: Prim, needs: tuple[bool, ...]) -> None:
         self.prim = prim
@@ -122,6 +122,8 @@ class Plan:
             rules.append((i, function, tuple(positions), tuple(keywords.items())))
         self.rules = tuple(rules)
         self.sources = tuple(sources)
+        self.tensors = tuple(p for p, (kind, _) in enumerate(self.sources) if kind == ARGUMENT)
+        self.special = any(kind in (OUTPUT, ALL_ARGUMENTS) for kind, _ in self.sources)
         self.outputs = tuple((p, key) for p, (kind, key) in enumerate(self.sources) if kind == OUTPUT)
 
 
@@ -157,7 +159,8 @@ def _source(prim: Prim, name: str, needs: tuple[bool, ...]) -> tuple[int, Any]:
 class PrimNode(Node):
     """The tape's record of one primitive call."""
 
-    __slots__ = ("fit", "plan", "saved")
+    __slots__ = ("fit", "packed", "plan", "saved")
+    packed: bool
     plan: Plan
     saved: tuple[Any, ...] | None
     fit: tuple[tuple[tuple[int, ...], Any] | None, ...] | None
@@ -181,16 +184,11 @@ class PrimNode(Node):
             )
         order = self.order
         plan = self.plan
-        for value in values:
-            version = getattr(value, "_vc", None)
+        for p in plan.tensors:
+            version = getattr(values[p], "_vc", None)
             if version is not None and version.stamp < order:
-                check_unchanged(version, self, value)
-            elif value.__class__ is tuple and value and isinstance(value[0], Tensor):
-                for v in value:
-                    version = getattr(v, "_vc", None)
-                    if version is not None and version.stamp < order:
-                        check_unchanged(version, self, v)
-        if plan.outputs or _PACKED in map(type, values):
+                check_unchanged(version, self, values[p])
+        if plan.special or self.packed:
             values = self._unpack(values)
         if plan.joint:
             _, function, positions, keywords = plan.rules[0]
@@ -209,7 +207,12 @@ class PrimNode(Node):
 
     def _unpack(self, values: Any) -> list[Any]:
         """Saved outputs become tensors with this node as their history again; packed values go through their hook."""
-        values = [v.unpack(self) if v.__class__ is _PACKED else v for v in values]
+        values = [v.unpack(self) if v.__class__ is _Packed else v for v in values]
+        for p, (kind, _) in enumerate(self.plan.sources):
+            if kind == ALL_ARGUMENTS:
+                for v in values[p]:
+                    if isinstance(v, Tensor):
+                        check_unchanged(v._vc, self, v)
         for position, number in self.plan.outputs:
             value = values[position]
             if isinstance(value, Tensor):  # came out of an unpack hook
@@ -244,9 +247,6 @@ class _Packed:
         if not isinstance(tensor, Tensor):
             raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got {type(tensor).__name__}")
         return tensor
-
-
-_PACKED = _Packed
 
 
 def _fit(g: Tensor, target: tuple[tuple[int, ...], Any]) -> Tensor:
@@ -316,6 +316,7 @@ def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict
     node.output_numbers = None if numbers is None else tuple(numbers)
     node.outputs = len(outs)
     node.hooks = node.output_versions = node.fit = None
+    node.packed = False
     node.plan = plan
     node.saved = tuple(saved)
     node.order = next_order()
@@ -361,6 +362,7 @@ def record_two(plan: Plan, saved: tuple[Any, ...], input: Any, other: Any, need:
     node.output_numbers = numbers
     node.outputs = 1
     node.hooks = node.output_versions = node.fit = None
+    node.packed = False
     node.plan = plan
     node.saved = saved
     node.order = next_order()
@@ -393,7 +395,7 @@ def _slow_record(node: PrimNode, args: Sequence[Any], outs: Sequence[Tensor]) ->
             elif kind == OUTPUT:
                 value = _Packed(outs[key], key)
             packed.append(value)
-        node.saved = tuple(packed)
+        node.saved, node.packed = tuple(packed), True
 
 
 def link_view(out: Tensor, base: Tensor, prim: Prim, params: dict[str, Any], kind: str = "normal") -> None:

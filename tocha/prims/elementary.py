@@ -11,14 +11,15 @@ from typing import Any
 
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
+from tocha.tensor import Tensor
 from tocha.prims.pointwise import broadcast_shapes, pointwise
 
 
 def conj(x: Any) -> Any:
     """The conjugate of a complex tensor or number; anything else unchanged."""
-    if isinstance(x, complex):
-        return x.conjugate()
-    return x.conj() if getattr(x, "is_complex", None) and x.is_complex() else x
+    if isinstance(x, Tensor):
+        return x.conj() if x._a.dtype.kind == "c" else x
+    return x.conjugate() if x.__class__ is complex else x
 
 
 # ---- choosing
@@ -50,19 +51,19 @@ def keep(xp: Any, input: Any, mask: Any) -> Any:
 # ---- arithmetic
 
 add = pointwise(
-    "add", lambda o, x, y: o.add(x, y), vjp=(lambda g: g, lambda g: g), scaled=True,
+    "add", lambda o, x, y: o.add(x, y), vjp=(lambda g: g, lambda g: g), scaled=True, numbers="all",
     doc="Sum, `input + alpha * other` (torch docs: torch.add).",
 )  # fmt: skip
 sub = pointwise(
-    "sub", lambda o, x, y: o.sub(x, y), vjp=(lambda g: g, lambda g: -g), refuse=("bool",), alias=("subtract",), scaled=True,
+    "sub", lambda o, x, y: o.sub(x, y), vjp=(lambda g: g, lambda g: -g), refuse=("bool",), alias=("subtract",), scaled=True, numbers="all",
     doc="Difference, `input - alpha * other` (torch docs: torch.sub).",
 )  # fmt: skip
 mul = pointwise(
-    "mul", lambda o, x, y: o.mul(x, y), vjp=(lambda g, y: g * conj(y), lambda g, x: g * conj(x)), alias=("multiply",),
+    "mul", lambda o, x, y: o.mul(x, y), vjp=(lambda g, y: g * conj(y), lambda g, x: g * conj(x)), alias=("multiply",), numbers="all",
     doc="Product (torch docs: torch.mul).",
 )  # fmt: skip
 true_divide = pointwise(
-    "true_divide", lambda o, x, y: o.div(x, y), promote="float", domain=(0.5, 2.0), spell="torch method inplace out",
+    "true_divide", lambda o, x, y: o.div(x, y), promote="float", domain=(0.5, 2.0), spell="torch method inplace out", numbers="all",
     vjp=(lambda g, y: g / conj(y), lambda g, x, y: -g * conj((x / y) / y)),
     doc="True division: integers give floats (torch docs: torch.true_divide).",
 )  # fmt: skip
