@@ -1,5 +1,6 @@
 """Module: registration, hooks, state dictionaries, conversion, printing."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 import copy
@@ -83,8 +84,8 @@ def test_none_removes_the_value_but_keeps_the_name():
 @pytest.mark.parametrize(
     "name, error, message",
     [
-        ("a.b", KeyError, "parameter name can't contain \".\""),
-        ("", KeyError, "parameter name can't be empty string \"\""),
+        ("a.b", KeyError, 'parameter name can\'t contain "."'),
+        ("", KeyError, 'parameter name can\'t be empty string ""'),
         ("forward", KeyError, "attribute 'forward' already exists"),
         (3, TypeError, "parameter name should be a string. Got int"),
     ],
@@ -100,13 +101,13 @@ def test_assignment_before_init():
         def __init__(self):
             self.x = nn.Linear(1, 1)
 
-    with pytest.raises(AttributeError, match="cannot assign module before Module.__init__"):
+    with pytest.raises(AttributeError, match=r"cannot assign module before Module.__init__"):
         Early()
 
 
 def test_non_leaf_is_no_parameter():
     product = nn.Parameter(torch.ones(1)) * 2
-    with pytest.raises(TypeError, match="torch.nn.Parameter or None required"):
+    with pytest.raises(TypeError, match=r"torch.nn.Parameter or None required"):
         nn.Module().register_parameter("p", product)
 
 
@@ -146,7 +147,7 @@ def test_submodule_paths():
     assert m[0][0].out_features == 3
     with pytest.raises(AttributeError, match="Sequential has no attribute `7`"):
         m.get_submodule("7")
-    with pytest.raises(AttributeError, match="`weight` is not an nn.Module"):
+    with pytest.raises(AttributeError, match=r"`weight` is not an nn.Module"):
         m.get_submodule("0.0.weight")
 
 
@@ -175,7 +176,9 @@ def test_forward_hooks_order_and_results():
         lambda m, a, k: (log.append("pre kwargs"), (a, {"k": 2}))[1], with_kwargs=True, prepend=True
     )
     m.register_forward_hook(lambda m, a, out: (log.append("post"), out + 1)[1])
-    m.register_forward_hook(lambda m, a, k, out: log.append(("post kwargs", k)), with_kwargs=True, prepend=True)
+    m.register_forward_hook(
+        lambda m, a, k, out: log.append(("post kwargs", k)), with_kwargs=True, prepend=True
+    )
     plain = m.inner(x) * 2 + 1
     assert tensors_equal(m(x), plain)
     assert log == ["pre kwargs", "pre", ("forward", 2), ("post kwargs", {"k": 2}), "post"]
@@ -210,7 +213,7 @@ def test_always_called_hook_runs_after_an_error():
 def test_bad_result_of_a_pre_hook():
     m = nn.Identity()
     m.register_forward_pre_hook(lambda m, a, k: a, with_kwargs=True)
-    with pytest.raises(RuntimeError, match="must return None or a tuple of"):
+    with pytest.raises(RuntimeError, match=r"must return None or a tuple of"):
         m(1)
 
 
@@ -220,7 +223,9 @@ def test_full_backward_hooks_see_and_replace_gradients():
         m.weight.copy_(torch.tensor([[2.0, 3.0]]))
     seen = []
     m.register_full_backward_pre_hook(lambda m, go: (go[0] * 10,))
-    m.register_full_backward_hook(lambda m, gi, go: (seen.append((gi[0].tolist(), go[0].tolist())), (gi[0] + 1,))[1])
+    m.register_full_backward_hook(
+        lambda m, gi, go: (seen.append((gi[0].tolist(), go[0].tolist())), (gi[0] + 1,))[1]
+    )
     x = torch.ones(1, 2, requires_grad=True)
     m(x).sum().backward()
     assert seen == [([[20.0, 30.0]], [[10.0]])]
@@ -366,9 +371,9 @@ def test_extra_state_round_trip():
     assert list(m.state_dict()) == ["_extra_state"]
     m.load_state_dict({"_extra_state": 5})
     assert m.value == 5
-    with pytest.raises(RuntimeError, match='Missing key.*"_extra_state"'):
+    with pytest.raises(RuntimeError, match=r'Missing key.*"_extra_state"'):
         m.load_state_dict({})
-    with pytest.raises(RuntimeError, match='Unexpected key.*"_extra_state"'):
+    with pytest.raises(RuntimeError, match=r'Unexpected key.*"_extra_state"'):
         nn.ReLU().load_state_dict({"_extra_state": 5})
 
 

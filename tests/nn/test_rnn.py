@@ -1,5 +1,6 @@
 """Recurrent layers against torch's values, packed sequences, second derivatives."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 import warnings
@@ -77,7 +78,7 @@ CASES = {
         [0.07818, 1.04485, -0.066, 1.47261, -0.05769, 0.93282, -0.16694, 1.72697, -0.49111, 0.76771, -0.57762, 1.1799],
         [-0.00709, 0.00253, -0.15803, 0.04743, 0.02446, -0.00836, -0.00909, -0.00737, 0.35671, -0.10464, 0.64385, -0.18675],
     ),
-}  # fmt: skip  # ruff: noqa: E501
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -150,7 +151,7 @@ def test_batch_first_and_unbatched_agree():
     m = filled(nn.LSTM(2, 3))
     b = filled(nn.LSTM(2, 3, batch_first=True))
     x = steps()
-    out, (h, c) = m(x)
+    out, (h, _) = m(x)
     assert torch.equal(b(x.transpose(0, 1))[0], out.transpose(0, 1))
     alone, (h0, _) = m(x[:, 0])
     assert alone.shape == (3, 3) and h0.shape == (1, 3)
@@ -219,7 +220,9 @@ def test_pack_and_pad_round_trip():
     assert packed.batch_sizes.tolist() == [2, 2, 2, 1]
     assert packed.sorted_indices.tolist() == [1, 0]
     assert packed.data[:, 0].tolist() == [3.0, 0.0, 9.0, 6.0, 15.0, 12.0, 21.0]
-    padded, lengths = packing.pad_packed_sequence(packed, batch_first=True, padding_value=-1.0, total_length=5)
+    padded, lengths = packing.pad_packed_sequence(
+        packed, batch_first=True, padding_value=-1.0, total_length=5
+    )
     assert padded[:, :, 0].tolist() == [[0, 6, 12, -1, -1], [3, 9, 15, 21, -1]]
     assert lengths.tolist() == [3, 4]
 
