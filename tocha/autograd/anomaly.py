@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from tocha.autograd.graph import _PACKAGE, Node
+from tocha.autograd.graph import _PACKAGE_FOLDER, Node
 from tocha.autograd.mode import state
 
 
@@ -19,7 +19,7 @@ class Anomaly:
 
     def remember(self, node: Node) -> None:
         """Keep the user's part of the stack with the node."""
-        frames = [f for f in traceback.extract_stack() if not _is_own(f.filename)]
+        frames = [f for f in traceback.extract_stack() if not f.filename.startswith(_PACKAGE_FOLDER)]
         node.metadata["traceback_"] = traceback.format_list(frames)
 
     def apply(self, node: Node, grad: Any) -> Sequence[Any]:
@@ -34,12 +34,6 @@ class Anomaly:
                 if g is not None and bool((g != g).any()):
                     raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output. {_forward(node)}")
         return outs
-
-
-def _is_own(filename: str) -> bool:
-    import tocha
-
-    return filename.startswith(tocha.__path__[0])
 
 
 def _forward(node: Node) -> str:

@@ -8,6 +8,7 @@ counter: a tensor saved by a node was changed since if its mutation is younger (
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import weakref
 from collections import deque
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 next_order: Callable[[], int] = itertools.count(0, -1).__next__
 
-_PACKAGE = __name__.split(".")[0] + "."
+_PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class Node:
@@ -150,21 +151,6 @@ class RemovableHandle:
         self.remove()
 
 
-class _OwnFrames(dict[int, bool]):
-    """Whether the module whose globals have this id is part of the package (asked on every in-place change)."""
-
-    def __missing__(self, key: int) -> bool:
-        found = any(
-            name.startswith(_PACKAGE) and id(vars(module)) == key for name, module in list(sys.modules.items()) if module is not None
-        )
-        if found:  # a user's module may be freed and its id used again
-            self[key] = found
-        return found
-
-
-_OWN_FRAMES = _OwnFrames()
-
-
 class AccumulateGrad(Node):
     """The end of the tape at a leaf, as an object for those who ask (`next_functions`). The tape itself has the leaf
     tensor as its edge; this node is made on demand and carries hooks."""
@@ -188,7 +174,7 @@ class Version:
         self.value += 1
         self.stamp = stamp = next_order()
         frame: Any = sys._getframe(1)
-        while frame is not None and _OWN_FRAMES[id(frame.f_globals)]:
+        while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE_FOLDER):
             frame = frame.f_back
         if self.log is None:
             self.log = deque(maxlen=16)
