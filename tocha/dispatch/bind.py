@@ -18,6 +18,7 @@ from tocha.tensor import Tensor, wrap
 
 _ndarray, _new = np.ndarray, object.__new__
 _FLOAT32 = np.dtype(np.float32)
+_SCALARS = (np.generic, bool, int, float, complex)  # what NumPy hands back for 0-d results
 
 
 def bind(prim: Prim, *args: Any, **params: Any) -> Any:
@@ -50,7 +51,7 @@ def bind(prim: Prim, *args: Any, **params: Any) -> Any:
         if wanted and state.grad and prim.vjp is not None:
             record(prim, args, (out,), params)
         return out
-    outs = tuple([wrap(g if g.__class__ is _ndarray else np.asarray(g)) for g in (got if got.__class__ is tuple else (got,))])
+    outs = tuple([wrap(np.asarray(g) if isinstance(g, _SCALARS) else g) for g in (got if got.__class__ is tuple else (got,))])
     if wanted and state.grad and prim.vjp is not None:
         record(prim, args, outs, params)
     return outs[0] if len(prim.outputs) == 1 else outs
@@ -105,7 +106,7 @@ def run(prim: Prim, args: Sequence[Any], params: dict[str, Any]) -> tuple[Tensor
         got = (got,)
     outs = []
     for g in got:
-        if g.__class__ is not np.ndarray and xp.name == "cpu":
+        if isinstance(g, _SCALARS):
             g = np.asarray(g)
         if half is not None and g.dtype is _FLOAT32:
             g = g.astype(half)
