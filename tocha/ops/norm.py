@@ -207,6 +207,8 @@ def batch_norm(
     else by the running statistics (Ioffe and Szegedy 2015; torch docs: torch.nn.functional.batch_norm)."""
     if training:
         _more_than_one(input)
+        if eps <= 0.0:
+            raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
     _check_channels("batch_norm", input, {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias})
     return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)[0]
 
