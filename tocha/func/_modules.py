@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tocha.nn.utils.stateless import functional_call as _functional_call
+from tocha.nn.utils.stateless import _functional_call
 from tocha.ops.shape import stack
 from tocha.tensor import Tensor
 
@@ -15,16 +15,7 @@ def functional_call(
     strict: bool = False,
 ) -> Any:  # fmt: skip
     """Call `module` with these parameters and buffers (one dict, or several that don't overlap) in place of its own."""
-    dicts = parameter_and_buffer_dicts
-    if not isinstance(dicts, dict):
-        merged: dict[str, Any] = {}
-        for d in dicts:
-            twice = merged.keys() & d.keys()
-            if twice:
-                raise ValueError(f"{sorted(twice)} appeared in multiple dictionaries; behavior of functional call is ambiguous")
-            merged.update(d)
-        dicts = merged
-    return _functional_call(module, dicts, args if args is not None else (), kwargs, tie_weights=tie_weights, strict=strict)
+    return _functional_call(module, parameter_and_buffer_dicts, args, kwargs, tie_weights=tie_weights, strict=strict)
 
 
 def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
