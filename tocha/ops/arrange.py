@@ -11,6 +11,7 @@ from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor, shape_of, wrap_dim, wrap_dims
 from tocha.prims import arrange as prims
 from tocha.prims import indexing
+from tocha.prims.move import unsafe_view
 from tocha.tensor import Tensor, wrap
 
 
@@ -44,7 +45,8 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     if not steps:
         raise RuntimeError("`shifts` required")
     if not axes and len(steps) == 1:
-        return prims.roll(input.reshape(-1), shifts=steps, dims=(0,)).reshape(input.shape)
+        rolled = prims.roll(input.reshape(-1), shifts=steps, dims=(0,))
+        return rolled if input.ndim == 1 else unsafe_view(rolled, shape=tuple(input._a.shape))
     if len(steps) != len(axes):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(steps)}, dims:{len(axes)}")
     if input.ndim == 0:
@@ -64,11 +66,11 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     a, b = (wrap_dim(d, input.ndim, "rot90") for d in dims)
     quarter = k % 4
     if quarter == 1:
-        return prims.flip(input, dims=(b,)).transpose(a, b)
+        return prims.flip(input.transpose(a, b), dims=(a,))
     if quarter == 2:
         return prims.flip(input, dims=tuple(sorted((a, b))))
     if quarter == 3:
-        return prims.flip(input, dims=(a,)).transpose(a, b)
+        return prims.flip(input.transpose(a, b), dims=(b,))
     return input.clone()
 
 

@@ -178,7 +178,7 @@ def broadcast_shapes(*shapes: Any) -> Size:
     sizes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
     for s in sizes:
         if any(n < 0 for n in s):
-            raise RuntimeError(f"Trying to create tensor with negative dimension: {list(s)}")
+            raise ValueError(f"broadcast_shapes: sizes must not be negative, got {list(s)}")
     return Size(pointwise.broadcast_shapes("broadcast_shapes", *sizes))
 
 
@@ -208,7 +208,6 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     n = len(shape)
     grids = [x.reshape((1,) * i + (-1,) + (1,) * (n - i - 1)).expand(shape) for i, x in enumerate(given)]
     if swap:
-        grids = [g.transpose(0, 1) for g in grids]
         grids[0], grids[1] = grids[1], grids[0]
     return tuple(grids)
 

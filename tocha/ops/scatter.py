@@ -12,6 +12,7 @@ from tocha.ops.arguments import check_tensor, wrap_dim
 from tocha.ops.indexing import check_broadcast, check_put, check_range, index_tensors, put, read_items
 from tocha.ops.select import masked_fill
 from tocha.prims import indexing as prims
+from tocha.prims.move import unsafe_view
 from tocha.tensor import Tensor, wrap
 
 Shape = tuple[int, ...]
@@ -55,6 +56,11 @@ def _lifted(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(t if t._a.ndim else t.reshape(1) for t in tensors)
 
 
+def _restored(out: Tensor, input: Tensor) -> Tensor:
+    """What `_lifted` did to the input, undone."""
+    return out if out._a.shape == input._a.shape else unsafe_view(out, shape=tuple(input._a.shape))
+
+
 @op("torch method strictout")
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """Values along a dimension at the index (torch docs: torch.gather)."""
@@ -63,7 +69,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
         return prims.index(input.reshape(-1), index.long(), dims=(0,))
     if input._a.ndim and index._a.ndim:
         return prims.gather(input, index, dim=d)
-    return prims.gather(*_lifted(input, index), dim=d).reshape(index.shape)
+    return _restored(prims.gather(*_lifted(input, index), dim=d), index)
 
 
 @op("torch method")
@@ -99,7 +105,7 @@ def _scatter(input: Tensor, dim: int, index: Tensor, src: Any, reduce: str | Non
             raise RuntimeError("reduce argument must be either add or multiply.")
         return scatter_reduce(input, dim, index, source, kinds[reduce], include_self=True)
     lifted = _lifted(input, index, source)
-    return prims.scatter(*lifted, dim=d).reshape(input.shape)
+    return _restored(prims.scatter(*lifted, dim=d), input)
 
 
 def _source(input: Tensor, index: Tensor, src: Any, name: str) -> Tensor:
@@ -127,7 +133,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     d = _along(input, dim, index, check_tensor(src, "scatter_add", "src", 4), "scatter_add")
     if index._a.size == 0:
         return input.clone()
-    return prims.scatter_add(*_lifted(input, index, src), dim=d).reshape(input.shape)
+    return _restored(prims.scatter_add(*_lifted(input, index, src), dim=d), input)
 
 
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
@@ -144,7 +150,7 @@ def scatter_reduce(
     if index._a.size == 0:
         return input.clone()
     lifted = _lifted(input, index, src)
-    return prims.scatter_reduce(*lifted, dim=d, reduce=reduce, include_self=include_self).reshape(input.shape)
+    return _restored(prims.scatter_reduce(*lifted, dim=d, reduce=reduce, include_self=include_self), input)
 
 
 # ---- one index for a whole dimension
@@ -165,7 +171,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
         if i._a.size != 1 or int(i.item()) != 0:
             raise IndexError("index_select(): Index to scalar can have only 1 value, 0")
         return input.clone()
-    check_range(i, input._a.shape[d], d)
+    check_range(i, input._a.shape[d], d, error=RuntimeError)
     return prims.index(input, i, dims=(d,))
 
 
@@ -191,7 +197,7 @@ def _write_slices(input: Tensor, dim: int, index: Tensor, source: Any, accumulat
     value = _check_slices(input, d, i, check_tensor(source, name, "source", 4), name)
     check_range(i, (input._a.shape or (1,))[d], d)
     lifted = _lifted(input)[0]
-    return prims.index_put(lifted, value, i, dims=(d,), accumulate=accumulate).reshape(input.shape)
+    return _restored(prims.index_put(lifted, value, i, dims=(d,), accumulate=accumulate), input)
 
 
 @op("torch method inplace strictout")
@@ -241,6 +247,7 @@ def index_reduce(
         raise RuntimeError(f"reduce argument must be either prod, mean, amax or amin, got {reduce}.")
     d, i = _one_index(input, dim, index, "index_reduce")
     source = _check_slices(input, d, i, source, "index_reduce")
+    check_range(i, (input._a.shape or (1,))[d], d)
     shape = source._a.shape
     spread = i.reshape((-1,) + (1,) * (len(shape) - d - 1)).expand(shape)
     return scatter_reduce(input, dim, spread.long(), source, reduce, include_self=include_self)
@@ -319,7 +326,7 @@ def put_flat(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = Fa
         raise IndexError("put_(): tried to put elements into an empty tensor")
     check_range(index, input._a.size, 0, negative=True)
     flat = input.reshape(-1)
-    return prims.index_put(flat, source.reshape(-1), index.reshape(-1), dims=(0,), accumulate=accumulate).reshape(input.shape)
+    return _restored(prims.index_put(flat, source.reshape(-1), index.reshape(-1), dims=(0,), accumulate=accumulate), input)
 
 
 @op("torch method")

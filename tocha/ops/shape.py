@@ -12,7 +12,7 @@ from tocha.backends import device_of, for_device, namespace
 from tocha.device import Size
 from tocha.dispatch.promote import result_type
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import check_tensor, infer_size, shape_of, wrap_dim
+from tocha.ops.arguments import check_tensor, infer_size, shape_of, wrap_dim, wrap_dims
 from tocha.prims import move
 from tocha.prims import view as prims
 from tocha.prims.view import view_strides
@@ -58,7 +58,7 @@ def reshape(input: Tensor, *shape: Any) -> Tensor:
     wanted = infer_size(shape_of(shape, "reshape"), input._a.size)
     if wanted == input._a.shape or view_strides(input._a.shape, input._a.strides, wanted) is not None:
         return prims.view(input, shape=wanted)
-    return prims.view(move.clone(input, order="C"), shape=wanted)
+    return move.unsafe_view(input, shape=wanted)
 
 
 @op("method")
@@ -149,7 +149,9 @@ def squeeze(input: Tensor, dim: Any = None) -> Tensor:
     if dim is None:
         dims: tuple[int, ...] = tuple(i for i, n in enumerate(shape) if n == 1)
     else:
-        named = dim if isinstance(dim, (tuple, list)) else (dim,)
+        named = tuple(dim) if isinstance(dim, (tuple, list)) else (dim,)
+        if len(named) > 1:
+            wrap_dims(named, len(shape), "squeeze", empty_is_all=False)
         dims = tuple(w for d in named if shape and shape[(w := wrap_dim(d, len(shape), "squeeze"))] == 1)
         if not shape:
             for d in named:

@@ -43,8 +43,10 @@ def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
     """A dimension as several (torch docs: torch.unflatten)."""
     if not sizes:
         raise RuntimeError("unflatten: sizes must be non-empty")
+    if input.ndim == 0:
+        raise RuntimeError(f"unflatten: dim {dim} is out of range: the tensor has no dimensions")
     d = wrap_dim(dim, input.ndim, "unflatten")
-    length = input._a.shape[d] if input.ndim else 1
+    length = input._a.shape[d]
     wanted = shape_of((tuple(sizes),), "unflatten")
     try:
         parts = infer_size(wanted, length)
@@ -78,6 +80,8 @@ def T(input: Tensor) -> Tensor:
 @op("property")
 def mT(input: Tensor) -> Tensor:
     """The last two dimensions exchanged (torch docs: Tensor.mT)."""
+    if input.ndim == 0:
+        return input
     if input.ndim < 2:
         raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {input.ndim}-D tensor.")
     return input.transpose(-2, -1)
@@ -94,6 +98,8 @@ def H(input: Tensor) -> Tensor:
 @op("property")
 def mH(input: Tensor) -> Tensor:
     """The last two dimensions exchanged and conjugated (torch docs: Tensor.mH)."""
+    if input.ndim == 0:
+        return input.conj()
     if input.ndim < 2:
         raise RuntimeError(f"tensor.mH is only supported on matrices or batches of matrices. Got {input.ndim}-D tensor.")
     return input.transpose(-2, -1).conj()

@@ -42,6 +42,13 @@ def clone(xp: Any, input: Any, *, order: str) -> Any:
     return input.copy(order)
 
 
+@prim("unsafe_view", "move", vjp=lambda g, input_shape: g.reshape(input_shape), half="native",
+      infer=lambda input, *, shape: MetaArray(shape, input.dtype))  # fmt: skip
+def unsafe_view(xp: Any, input: Any, *, shape: Shape) -> Any:
+    """Another shape, in the books not a view: of a fresh array no one else holds, or where strides force a copy."""
+    return input.reshape(shape)
+
+
 def _cat_vjp(g: Any, tensors_shape: Any, *, dim: int, needs: Any) -> Any:
     from tocha.prims.view import split
 
