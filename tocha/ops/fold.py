@@ -7,6 +7,7 @@ from typing import Any
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
 from tocha.ops.convolution import spatial
+from tocha.prims import move
 from tocha.prims.fold import from_columns, to_columns
 from tocha.prims.windows import out_sizes
 from tocha.tensor import Tensor
@@ -84,7 +85,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
         raise RuntimeError(f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but input.size(-3)={c} is not divisible by {r * r}")
     n = len(lead)
     x = input.reshape((*lead, c // (r * r), r, r, h, w)).permute(*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    return x.reshape((*lead, c // (r * r), h * r, w * r))
+    return move.clone(x, order="C").reshape((*lead, c // (r * r), h * r, w * r))
 
 
 @op("F torch")
@@ -99,7 +100,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
         raise RuntimeError(f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but input of size {h}x{w} is not divisible by {r}")
     n = len(lead)
     x = input.reshape((*lead, c, h // r, r, w // r, r)).permute(*range(n), n, n + 2, n + 4, n + 1, n + 3)
-    return x.reshape((*lead, c * r * r, h // r, w // r))
+    return move.clone(x, order="C").reshape((*lead, c * r * r, h // r, w // r))
 
 
 @op("F torch", alias=("native_channel_shuffle",))

@@ -19,12 +19,16 @@ from tocha.ops import indexing
 from tocha.ops import inspect
 from tocha.ops import join
 from tocha.ops import distance
+from tocha.ops import embedding
 from tocha.ops import fold
+from tocha.ops import interpolate
+from tocha.ops import grid
 from tocha.ops import loss
 from tocha.ops import margin_loss
 from tocha.ops import matmul
 from tocha.ops import memory
 from tocha.ops import norm
+from tocha.ops import padding
 from tocha.ops import pool
 from tocha.ops import random
 from tocha.ops import ranges

@@ -66,13 +66,19 @@ def _torch_layer_norm(
     return _layer_norm(input, normalized_shape, weight, bias, eps)[0]  # type: ignore[no-any-return]
 
 
+def _given_type(input: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
+    """The moments in the type of the weight, or of the input without one."""
+    kind = input.dtype if weight is None else weight.dtype
+    return mean.to(kind), rstd.to(kind)
+
+
 @op("torch")
 def native_layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """layer_norm with the mean and reciprocal standard deviation used."""
     out, mean, var = _layer_norm(input, normalized_shape, weight, bias, eps)
-    return out, mean.detach(), (var.detach() + eps).rsqrt()
+    return out, *_given_type(input, weight, mean.detach(), (var.detach() + eps).rsqrt())
 
 
 @op("F torch")
@@ -150,7 +156,7 @@ def native_group_norm(
     out, mean, var = prims.standardize(
         input, weight, bias, shape=(N, group, C // group, HxW), axes=(2, 3), affine=(group, C // group, 1), eps=eps
     )
-    return out, mean.detach().reshape(N, group), (var.detach() + eps).rsqrt().reshape(N, group)
+    return out, *_given_type(input, weight, mean.reshape(N, group), (var + eps).rsqrt().reshape(N, group))
 
 
 # ---- batch and instance normalisation
@@ -242,7 +248,7 @@ def native_batch_norm(
     out, mean, var = _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if mean is None or var is None:
         return out, input.new_empty(0), input.new_empty(0)
-    return out, mean, (var + eps).rsqrt()
+    return out, *_given_type(input, weight, mean, (var + eps).rsqrt())
 
 
 @op("F")

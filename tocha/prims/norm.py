@@ -45,7 +45,9 @@ def _infer(input: Any, weight: Any, bias: Any, *, shape: Shape, axes: Shape, aff
 
 
 def _vjp(g: Any, input: Any, weight: Any, bias: Any, mean: Any, var: Any, *, shape: Any, axes: Any, affine: Any, eps: Any, needs: Any) -> Any:
-    g = g[0]
+    g, *of_moments = g
+    if of_moments[0] is not None or of_moments[1] is not None:
+        return _with_moments(g, of_moments, input, weight, bias, shape, axes, affine, eps)
     if g is None:
         return None, None, None
     if recording(g, input, weight):
@@ -55,6 +57,17 @@ def _vjp(g: Any, input: Any, weight: Any, bias: Any, mean: Any, var: Any, *, sha
         return got[0], None, None
     w_dtype = weight.dtype if weight is not None else bias.dtype
     return got[0], got[1].to(w_dtype) if needs[1] else None, got[2].to(bias.dtype) if needs[2] else None
+
+
+def _with_moments(g: Any, of_moments: Any, input: Any, weight: Any, bias: Any, shape: Any, axes: Any, affine: Any, eps: float) -> Any:
+    """The gradient when the mean or variance was used too (native_group_norm and its like)."""
+    found = (None, None, None) if g is None else _vjp_formula(g, input, weight, bias, shape, axes, affine, eps)
+    x, n = input.reshape(shape), _count(shape, axes)
+    total = 0 if of_moments[0] is None else of_moments[0] / n
+    if of_moments[1] is not None:
+        total = total + (x - x.sum(axes, keepdim=True) / n) * (of_moments[1] * (2 / n))
+    extra = total.expand(shape).reshape(input.shape).to(input.dtype)
+    return extra if found[0] is None else found[0] + extra, *found[1:]
 
 
 def _vjp_formula(g: Any, input: Any, weight: Any, bias: Any, shape: Shape, axes: Shape, affine: Shape, eps: float) -> Any:

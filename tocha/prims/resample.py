@@ -15,15 +15,23 @@ from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
 
 Shape = tuple[int, ...]
-# (mode, input size, output size, align_corners, scale of coordinates or 0.0 for input/output)
+# (mode, input size, output size, align_corners, scale of coordinates or 0.0 for input/output); for padding modes the last is the
+# number of elements put before the first.
 Spec = tuple[str, int, int, bool, float]
 _NEAR, _FAR = -0.75, -0.5  # the cubic's parameter without and with antialiasing
 
 
-def _source(size: int, out: int, align: bool, scale: float, cubic: bool = False) -> Any:
-    """Where in the input each output lies, in float32 as torch computes it."""
-    f = np.float32
-    i = np.arange(out, dtype=np.float32)
+def _reflect(i: Any, size: int) -> Any:
+    return size - 1 - np.abs(size - 1 - np.abs(i))
+
+
+_PADDED = {"reflect": _reflect, "replicate": lambda i, size: np.clip(i, 0, size - 1), "circular": lambda i, size: i % size}
+_EXACT = frozenset((*_PADDED, "nearest", "nearest-exact"))
+
+
+def _source(size: int, out: int, align: bool, scale: float, cubic: bool, f: Any) -> Any:
+    """Where in the input each output lies, computed in the type `f` of the input, as in torch."""
+    i = np.arange(out, dtype=f)
     if align:
         return i * (f(size - 1) / f(out - 1)) if out > 1 else i * f(0)
     step = f(scale) if scale else f(size) / f(out)
@@ -52,13 +60,20 @@ def _windowed(rows: list[tuple[int, Any]]) -> tuple[Any, Any, Any]:
     return index, weight, used
 
 
+_FILTERS = {
+    1.0: lambda x: np.maximum(0.0, 1 - np.abs(x)),
+    2.0: lambda x: _cubic(x, _FAR),
+    3.0: lambda x: np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0.0),
+}
+
+
 def _antialiased(mode: str, size: int, out: int, align: bool, scale: float) -> tuple[Any, Any, Any]:
-    """Filters widened to the scale, as Pillow's resize does."""
+    """Filters widened to the scale, as Pillow's resize does: triangle, cubic or Lanczos (Duchon 1979)."""
     if align:
         step = (size - 1) / (out - 1) if out > 1 else 0.0
     else:
         step = scale or size / out
-    reach = 2.0 if mode == "cubic-antialias" else 1.0
+    reach = {"linear": 1.0, "cubic": 2.0, "lanczos": 3.0}[mode.partition("-")[0]]
     support = reach * step if step >= 1 else reach
     squeeze = 1 / step if step >= 1 else 1.0
     rows = []
@@ -67,15 +82,18 @@ def _antialiased(mode: str, size: int, out: int, align: bool, scale: float) -> t
         start = max(int(center - support + 0.5), 0)
         end = min(int(center + support + 0.5), size)
         x = (np.arange(start, end) - center + 0.5) * squeeze
-        w = _cubic(x, _FAR) if mode == "cubic-antialias" else np.maximum(0.0, 1 - np.abs(x))
+        w = _FILTERS[reach](x)
         rows.append((start, w / w.sum() if w.sum() else w))
     return _windowed(rows)
 
 
 @functools.lru_cache(maxsize=256)
-def taps(spec: Spec) -> tuple[Any, Any, Any]:
-    """(index, weight, used), each (output size, taps); unused taps only pad the table."""
+def taps(spec: Spec, f: Any) -> tuple[Any, Any, Any]:
+    """(index, weight, used), each (output size, taps); unused taps only pad the table. Places are computed in the type `f`."""
     mode, size, out, align, scale = spec
+    if mode in _PADDED:
+        index = _PADDED[mode](np.arange(out) - int(scale), size)[:, None]
+        return index, np.ones(index.shape), np.ones(index.shape, bool)
     if mode.endswith("antialias"):
         return _antialiased(mode, size, out, align, scale)
     if mode == "area":
@@ -85,12 +103,13 @@ def taps(spec: Spec) -> tuple[Any, Any, Any]:
             rows.append((start, np.full(end - start, 1 / (end - start))))
         return _windowed(rows)
     if mode in ("nearest", "nearest-exact"):
-        step = np.float32(scale) if scale else np.float32(size) / np.float32(out)
-        offset = np.float32(0.5 if mode == "nearest-exact" else 0)
-        at = np.floor((np.arange(out, dtype=np.float32) + offset) * step).astype(np.int64)
+        single = np.float32  # for every type of input
+        step = single(scale) if scale else single(size) / single(out)
+        offset = single(0.5 if mode == "nearest-exact" else 0)
+        at = np.floor((np.arange(out, dtype=single) + offset) * step).astype(np.int64)
         index = np.minimum(at, size - 1)[:, None]
         return index, np.ones(index.shape), np.ones(index.shape, bool)
-    at = _source(size, out, align, scale, mode == "cubic")
+    at = _source(size, out, align, scale, mode == "cubic", f)
     low = np.floor(at)
     part = (at - low).astype(np.float64)
     low = low.astype(np.int64)
@@ -105,9 +124,9 @@ def taps(spec: Spec) -> tuple[Any, Any, Any]:
 
 
 @functools.lru_cache(maxsize=256)
-def transposed_taps(spec: Spec) -> tuple[Any, Any, Any]:
+def transposed_taps(spec: Spec, f: Any) -> tuple[Any, Any, Any]:
     """The table of the transposed map: from gradients of outputs to gradients of inputs."""
-    index, weight, used = taps(spec)
+    index, weight, used = taps(spec, f)
     size = spec[1]
     source, target = np.repeat(np.arange(index.shape[0]), index.shape[1])[used.ravel()], index.ravel()[used.ravel()]
     order = np.argsort(target, kind="stable")
@@ -142,6 +161,10 @@ def _apply(xp: Any, x: Any, axis: int, table: tuple[Any, Any, Any]) -> Any:
     return out
 
 
+def _places(x: Any) -> Any:
+    return np.float64 if x.dtype == np.float64 else np.float32
+
+
 def _infer(position: int) -> Any:
     def infer(input: Any, *, specs: tuple[Spec, ...]) -> MetaArray:
         lead = input.shape[: len(input.shape) - len(specs)]
@@ -154,16 +177,16 @@ def _infer(position: int) -> Any:
 def resample(xp: Any, input: Any, *, specs: tuple[Spec, ...]) -> Any:
     """The last len(specs) dimensions of input resampled."""
     first = input.ndim - len(specs)
-    x = input if input.dtype.kind == "f" else input.astype(xp.float32 if input.dtype.itemsize == 1 else xp.float64)
+    exact = all(s[0] in _EXACT for s in specs)
+    x = input if exact or input.dtype.kind in "fc" else input.astype(xp.float64)
     order = sorted(range(len(specs)), key=lambda i: specs[i][2] / max(specs[i][1], 1))  # shrink first
     for i in order:
         if specs[i][0] == "linear" and specs[i][1] == specs[i][2] and not specs[i][4]:
             continue
-        x = _apply(xp, x, first + i, taps(specs[i]))
-    if input.dtype.kind in "iu":
-        exact = all(s[0].startswith("nearest") for s in specs)
+        x = _apply(xp, x, first + i, taps(specs[i], _places(x)))
+    if input.dtype.kind in "iu" and not exact:
         info = np.iinfo(input.dtype)
-        return (x if exact else xp.clip(xp.floor(x + 0.5), info.min, info.max)).astype(input.dtype)
+        return xp.clip(xp.floor(x + 0.5), info.min, info.max).astype(input.dtype)
     return x.copy() if x is input else x
 
 
@@ -172,7 +195,7 @@ def resample_backward(xp: Any, g: Any, *, specs: tuple[Spec, ...]) -> Any:
     """The transpose of `resample`."""
     first, x = g.ndim - len(specs), g
     for i, spec in enumerate(specs):
-        x = _apply(xp, x, first + i, transposed_taps(spec))
+        x = _apply(xp, x, first + i, transposed_taps(spec, _places(x)))
     return x
 
 

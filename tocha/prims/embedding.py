@@ -1,0 +1,84 @@
+"""Rows of a table by index, and the sum of gradients back into them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tocha.backends.meta import MetaArray
+from tocha.dispatch.prim import prim
+
+Shape = tuple[int, ...]
+
+
+def add_rows(xp: Any, out: Any, indices: Any, rows: Any) -> None:
+    """out[indices[i]] += rows[i], repeated indices summed (sorted and added by runs on the CPU)."""
+    if xp.name != "cpu":
+        xp.add.at(out, indices, rows)
+        return
+    if not indices.size:
+        return
+    order = np.argsort(indices, kind="stable")
+    found = indices[order]
+    starts = np.flatnonzero(np.concatenate(([True], found[1:] != found[:-1])))
+    if len(starts) == len(found):
+        out[indices] += rows
+    else:
+        out[found[starts]] += np.add.reduceat(rows[order], starts, axis=0)
+
+
+def _embedding_vjp(g: Any, weight_shape: Shape, indices: Any, *, padding_idx: int, by_frequency: bool) -> Any:
+    return embedding_backward(g, indices, rows=weight_shape[0], padding_idx=padding_idx, by_frequency=by_frequency), None
+
+
+@prim(
+    "embedding", "index", vjp=_embedding_vjp, half="native",
+    infer=lambda weight, indices, **params: MetaArray((*indices.shape, *weight.shape[1:]), weight.dtype),
+)  # fmt: skip
+def embedding(xp: Any, weight: Any, indices: Any, *, padding_idx: int, by_frequency: bool) -> Any:
+    """weight[indices]; `padding_idx` and `by_frequency` concern the gradient."""
+    return xp.take(weight, indices, axis=0)
+
+
+def _backward_vjp(h: Any, indices: Any, *, padding_idx: int, by_frequency: bool) -> Any:
+    scale = frequency_scale(h, indices, padding_idx=padding_idx, by_frequency=by_frequency)
+    return embedding(h, indices, padding_idx=-1, by_frequency=False) * scale, None
+
+
+@prim(
+    "embedding_backward", "index", vjp=_backward_vjp,
+    infer=lambda g, indices, *, rows, **params: MetaArray((rows, g.shape[-1]), g.dtype),
+)  # fmt: skip
+def embedding_backward(xp: Any, g: Any, indices: Any, *, rows: int, padding_idx: int, by_frequency: bool) -> Any:
+    """Zeros (rows, D) with each g row added at its index, none at padding_idx, divided by the index's count if `by_frequency`."""
+    out = xp.zeros((rows, g.shape[-1]), g.dtype)
+    flat, values = indices.reshape(-1), g.reshape(-1, g.shape[-1])
+    add_rows(xp, out, flat, values)
+    if by_frequency and flat.size:
+        out /= xp.maximum(xp.bincount(flat, minlength=rows), 1).astype(g.dtype)[:, None]
+    if padding_idx >= 0:
+        out[padding_idx] = 0
+    return out
+
+
+@prim("frequency_scale", "index", infer=lambda h, indices, **params: MetaArray((*indices.shape, 1), h.dtype))
+def frequency_scale(xp: Any, h: Any, indices: Any, *, padding_idx: int, by_frequency: bool) -> Any:
+    """The factor that embedding_backward gives each row."""
+    scale = xp.ones(indices.shape, h.dtype)
+    if by_frequency and indices.size:
+        scale /= xp.bincount(indices.reshape(-1), minlength=h.shape[0])[indices].astype(h.dtype)
+    if padding_idx >= 0:
+        scale[indices == padding_idx] = 0
+    return scale[..., None]
+
+
+@prim("bag_maximum_place", "index", half="native", infer=lambda rows, bags, *, count: MetaArray((count, rows.shape[-1]), np.int64))
+def bag_maximum_place(xp: Any, rows: Any, bags: Any, *, count: int) -> Any:
+    """For each bag and column the row where the maximum is, -1 for empty bags; a negative bag is skipped."""
+    out = xp.full((count, rows.shape[-1]), -1, xp.int64)
+    bag_of = xp.to_host(bags)
+    for bag in np.unique(bag_of[bag_of >= 0]):
+        members = xp.asarray(np.flatnonzero(bag_of == bag))
+        out[int(bag)] = members[rows[members].argmax(axis=0)]
+    return out
