@@ -12,8 +12,7 @@ from tocha.nn.parameter import Buffer, Parameter, UninitializedBuffer, Uninitial
 
 
 def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
-    """The arguments of a tensor factory among a layer's: device, dtype, memory_format, or a
-    "factory_kwargs" entry."""
+    """The device, dtype and memory_format among a layer's arguments, also inside "factory_kwargs"."""
     if kwargs is None:
         return {}
     simple = {"device", "dtype", "memory_format"}

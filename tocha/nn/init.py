@@ -65,8 +65,7 @@ def _no_grad_fill_(tensor: Any, value: float) -> Any:
 
 
 def calculate_gain(nonlinearity: str, param: Any = None) -> float:
-    """The recommended factor on the standard deviation before a nonlinearity; `param` is leaky_relu's
-    slope."""
+    """The factor on the standard deviation before a nonlinearity; `param` is leaky_relu's slope."""
     if nonlinearity in _LINEAR or nonlinearity == "sigmoid":
         return 1
     if nonlinearity == "tanh":

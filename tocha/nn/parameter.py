@@ -24,8 +24,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
     """A tensor that, assigned as an attribute of a module, is registered as one of its parameters.
 
     Shares the memory of `data`. A `data` of a tensor subclass keeps its class. RuntimeError if gradients
-    are asked of
-    an integer tensor.
+    are asked of an integer tensor.
     """
 
     __slots__ = ()
@@ -72,8 +71,7 @@ _WITHOUT_SHAPE = frozenset(
 
 
 class UninitializedTensorMixin:
-    """A tensor without a shape: it has dtype and device, and becomes `cls_to_become` by
-    :meth:`materialize`."""
+    """A tensor with dtype and device but no shape, until :meth:`materialize` gives it one."""
 
     __slots__ = ()
     cls_to_become: type
@@ -155,8 +153,7 @@ class _BufferMeta(type):
 
 
 class Buffer(Tensor, metaclass=_BufferMeta):
-    """`Buffer(data, persistent=True)` is a tensor that a module registers as a buffer when it is assigned
-    to it."""
+    """A tensor that a module registers as a buffer, persistent or not, when it is assigned to it."""
 
     __slots__ = ()
 

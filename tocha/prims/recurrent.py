@@ -2,10 +2,9 @@
 gradient.
 
 The inputs are already projected: `gx` (Σ sizes, gates·H) holds the steps one after the other, `sizes` the
-number of
-sequences that reach each step, never increasing. A state row outside a step's size keeps its value, which
-is what
-finished sequences need going forward and ones that have not begun need going backward in time.
+number of sequences that reach each step, never increasing. A state row outside a step's size keeps its
+value, which is what finished sequences need going forward and ones that have not begun need going backward
+in time.
 
 A sigmoid is computed as (1 + tanh(x/2))/2, with the factor 1/2 put into weights and inputs beforehand.
 """
@@ -114,8 +113,7 @@ def _lstm_vjp(
 def lstm_layer(
     xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, c0: Any, *, sizes: Sizes, reverse: bool
 ) -> Any:
-    """Hidden states of all steps, final hidden and cell state; then the gates i, f, g, o and cells of all
-    steps."""
+    """All hidden states, final hidden and cell state; then the gates i, f, g, o and cells of all steps."""
     n_hidden = w_hh.shape[1]
     i, f, g, o = (slice(k * n_hidden, (k + 1) * n_hidden) for k in range(4))
     scale = xp.full(4 * n_hidden, 0.5, gx.dtype)
@@ -149,8 +147,7 @@ def lstm_layer_backward(
     xp: Any, g_out: Any, g_h: Any, g_c: Any, w_hh: Any, h0: Any, c0: Any, out: Any, gates: Any, cells: Any,
     *, sizes: Sizes, reverse: bool,
 ) -> Any:  # fmt: skip
-    """Gradients of `lstm_layer`. All factors that don't depend on later steps are computed at once
-    beforehand."""
+    """Gradients of `lstm_layer`; factors that don't depend on later steps are computed beforehand."""
     n_hidden = w_hh.shape[1]
     i, f, g, o = (gates[:, k * n_hidden : (k + 1) * n_hidden] for k in range(4))
     bounded = xp.tanh(cells)
@@ -236,8 +233,7 @@ def gru_layer_backward(
     xp: Any, g_out: Any, g_h: Any, w_hh: Any, h0: Any, out: Any, gates: Any, hidden_part: Any,
     *, sizes: Sizes, reverse: bool,
 ) -> Any:  # fmt: skip
-    """Gradients of `gru_layer`. All factors that don't depend on later steps are computed at once
-    beforehand."""
+    """Gradients of `gru_layer`; factors that don't depend on later steps are computed beforehand."""
     n_hidden = w_hh.shape[1]
     r, z, new = (gates[:, k * n_hidden : (k + 1) * n_hidden] for k in range(3))
     previous = _previous(xp, out, h0, sizes, reverse)

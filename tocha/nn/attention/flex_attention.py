@@ -2,8 +2,7 @@
 torch.nn.attention.flex_attention).
 
 Scores and masks are computed for all positions at once, with index tensors that broadcast against each
-other, so the
-functions must be made of tensor operations.
+other, so the functions must be made of tensor operations.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ _mask_mod_signature = Callable[..., Any]
 
 @dataclass
 class AuxRequest:
-    """Which further results :func:`flex_attention` returns: the log-sum-exp and the largest score of each
-    row."""
+    """Further results of :func:`flex_attention`: the log-sum-exp and the largest score of each row."""
 
     lse: bool = False
     max_scores: bool = False
@@ -177,8 +175,7 @@ def flex_attention(
     """Attention of query (B, Hq, L, E) to key (B, Hkv, S, E) and value (B, Hkv, S, Ev): (B, Hq, L, Ev).
 
     `score_mod(score, b, h, q_idx, kv_idx)` changes the scaled scores. A row that may attend to nothing
-    gives zeros.
-    With `return_lse` or `return_aux` further results follow.
+    gives zeros. With `return_lse` or `return_aux` further results follow.
     """
     if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
         raise NotImplementedError("flex_attention: query, key and value must have 4 dimensions")

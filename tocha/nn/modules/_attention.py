@@ -16,9 +16,8 @@ class MultiheadAttention(Module):
     """Scaled dot-product attention with `num_heads` projected heads (Vaswani et al. 2017).
 
     Query (L, N, embed_dim), key (S, N, kdim), value (S, N, vdim), batch first if so asked, or without N.
-    Parameters:
-    in_proj_weight (3·embed_dim, embed_dim), or q/k/v_proj_weight if kdim or vdim differ, in_proj_bias,
-    out_proj.
+    Parameters: in_proj_weight (3·embed_dim, embed_dim), or q/k/v_proj_weight if kdim or vdim differ,
+    in_proj_bias, out_proj.
     """
 
     __constants__ = ["batch_first"]
@@ -171,8 +170,7 @@ class MultiheadAttention(Module):
         return output, weights
 
     def merge_masks(self, attn_mask: Any, key_padding_mask: Any, query: Any) -> tuple[Any, int | None]:
-        """One mask from both, and its kind: 0 attn_mask, 1 key_padding_mask, 2 both as (N, num_heads, L,
-        S)."""
+        """One mask from both and its kind: 0 attn_mask, 1 key_padding_mask, 2 both as (N, heads, L, S)."""
         if attn_mask is None:
             return key_padding_mask, None if key_padding_mask is None else 1
         batch, length, _ = query.shape

@@ -26,8 +26,7 @@ class BackwardHookFunction(Function):
 
 
 class BackwardHook:
-    """Calls a module's `user_hooks(module, grad_input, grad_output)` and `user_pre_hooks(module,
-    grad_output)`."""
+    """Calls `user_hooks(module, grad_input, grad_output)` and `user_pre_hooks(module, grad_output)`."""
 
     def __init__(self, module: Any, user_hooks: list[Callable], user_pre_hooks: list[Callable]) -> None:
         self.module = module

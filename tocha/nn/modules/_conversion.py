@@ -10,8 +10,7 @@ from tocha.nn.parameter import Parameter, is_lazy
 
 
 def _can_set_data(old: Any, new: Any) -> bool:
-    """Whether `old.data = new` keeps the parameter's identity (not across the meta device or tensor
-    classes)."""
+    """Whether `old.data = new` is possible: not across the meta device or tensor classes."""
     if is_lazy(old):
         return True
     plain = (tocha.Tensor, Parameter)
@@ -22,8 +21,7 @@ class ConvertibleModule:
     """The part of `Module` that changes dtype, device or memory format of all its tensors in place."""
 
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Self:
-        """Replace every parameter, its gradient and every buffer by `fn` of it, keeping parameters'
-        identity."""
+        """Replace parameters, their gradients and buffers by `fn` of them; parameters keep their identity."""
         if recurse:
             for child in self.children():  # type: ignore[attr-defined]
                 child._apply(fn)
@@ -124,8 +122,7 @@ class ConvertibleModule:
 
 
 def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
-    """(device, dtype, non_blocking, memory_format) of the overloads of `Tensor.to`, `copy` not being one
-    here."""
+    """(device, dtype, non_blocking, memory_format) of the overloads of `Tensor.to` without `copy`."""
     device, dtype, tensor = kwargs.pop("device", None), kwargs.pop("dtype", None), kwargs.pop("tensor", None)
     non_blocking = kwargs.pop("non_blocking", False)
     memory_format = kwargs.pop("memory_format", None)

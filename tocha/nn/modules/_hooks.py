@@ -1,8 +1,7 @@
 """Hooks of modules: registration on one module or on all, and the call path that runs them.
 
 Hook tables are created on first use, so a module without hooks carries none and `Module.__call__` goes
-straight to
-`forward`. Order and meaning of every kind follow torch docs: torch.nn.Module.register_*_hook.
+straight to `forward`. Order and meaning of every kind follow torch docs: torch.nn.Module.register_*_hook.
 """
 
 from __future__ import annotations
@@ -79,14 +78,12 @@ def _add_global(
 
 
 def register_module_buffer_registration_hook(hook: Callable) -> RemovableHandle:
-    """Call `hook(module, name, buffer)` at every `register_buffer`; a value it returns replaces the
-    buffer."""
+    """Call `hook(module, name, buffer)` at every `register_buffer`; what it returns replaces the buffer."""
     return _add(_global_buffer_registration_hooks, hook, [], False)
 
 
 def register_module_module_registration_hook(hook: Callable) -> RemovableHandle:
-    """Call `hook(module, name, submodule)` at every registration of a child; a returned module replaces
-    it."""
+    """Call `hook(module, name, child)` at every registration of a child; a returned module replaces it."""
     return _add(_global_module_registration_hooks, hook, [], False)
 
 
@@ -119,8 +116,7 @@ def register_module_full_backward_pre_hook(hook: Callable) -> RemovableHandle:
 
 
 def register_module_full_backward_hook(hook: Callable) -> RemovableHandle:
-    """Call `hook(module, grad_input, grad_output)` whenever the gradients of a module's inputs are
-    computed."""
+    """Call `hook(module, grad_input, grad_output)` when the gradients of a module's inputs are computed."""
     global _global_is_full_backward_hook
     if _global_is_full_backward_hook is False:
         raise RuntimeError(
@@ -132,8 +128,7 @@ def register_module_full_backward_hook(hook: Callable) -> RemovableHandle:
 
 
 def register_module_backward_hook(hook: Callable) -> RemovableHandle:
-    """The deprecated form of :func:`register_module_full_backward_hook`: sees the last node's gradients
-    only."""
+    """Deprecated: as the full backward hook, but sees the gradients of a module's last node only."""
     global _global_is_full_backward_hook
     if _global_is_full_backward_hook is True:
         raise RuntimeError(
@@ -191,8 +186,7 @@ class HookedCalls:
     def register_forward_pre_hook(
         self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
-        """Call `hook(module, args)` (or `(module, args, kwargs)`) before `forward`; it may return new
-        arguments."""
+        """Call `hook(module, args)`, or with kwargs third, before `forward`; it may return new arguments."""
         flags = hook_table(self, "_forward_pre_hooks_with_kwargs")
         handle = _add(hook_table(self, "_forward_pre_hooks"), hook, [flags], prepend)
         if with_kwargs:
@@ -222,13 +216,11 @@ class HookedCalls:
         return handle
 
     def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
-        """Call `hook(module, grad_output)` before this module's backward; it may return a new
-        `grad_output`."""
+        """Call `hook(module, grad_output)` before this module's backward; it may return new gradients."""
         return _add(hook_table(self, "_backward_pre_hooks"), hook, [], prepend)
 
     def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
-        """Call `hook(module, grad_input, grad_output)` once gradients of the inputs are known; it may
-        return new ones."""
+        """Call `hook(module, grad_input, grad_output)` after the backward; it may return others."""
         if self._is_full_backward_hook is False:
             raise RuntimeError(
                 "Cannot use both regular backward hooks and full backward hooks on a single Module. "
@@ -238,8 +230,7 @@ class HookedCalls:
         return _add(hook_table(self, "_backward_hooks"), hook, [], prepend)
 
     def register_backward_hook(self, hook: Callable) -> RemovableHandle:
-        """The deprecated form of `register_full_backward_hook`: sees the gradients of the output's node
-        only."""
+        """Deprecated: as the full backward hook, but sees the gradients of the output's node only."""
         if self._is_full_backward_hook is True:
             raise RuntimeError(
                 "Cannot use both regular backward hooks and full backward hooks on a single Module. "

@@ -87,8 +87,7 @@ class StatefulModule:
         return handle
 
     def register_load_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
-        """Call `hook(module, state_dict, prefix, local_metadata, strict, missing, unexpected, errors)`
-        before loading."""
+        """Call `hook(module, state_dict, prefix, metadata, strict, missing, unexpected, errors)` before."""
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
     def register_load_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
@@ -112,8 +111,7 @@ class StatefulModule:
     def state_dict(
         self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
     ) -> Any:
-        """Parameters and persistent buffers by dotted name, detached unless `keep_vars`; versions in
-        `_metadata`."""
+        """Parameters and persistent buffers by dotted name, detached unless `keep_vars`."""
         if args:
             warnings.warn(
                 "Positional args are being deprecated, use kwargs instead: "
@@ -249,8 +247,7 @@ class StatefulModule:
         """Copy (or with `assign` take over) parameters and buffers from `state_dict`.
 
         Returns the missing and unexpected keys. Raises RuntimeError listing every problem: sizes always,
-        keys if
-        `strict`.
+        keys if `strict`.
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")

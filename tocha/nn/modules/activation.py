@@ -90,8 +90,7 @@ class ReLU(Module):
 
 
 class RReLU(Module):
-    """Leaky ReLU with a slope drawn from [lower, upper] in training, their mean otherwise (Xu et al.
-    2015)."""
+    """Leaky ReLU with a slope drawn from [lower, upper] in training, else their mean (Xu et al. 2015)."""
 
     __constants__ = ["lower", "upper", "inplace"]
 

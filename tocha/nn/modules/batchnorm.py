@@ -233,8 +233,7 @@ class LazyBatchNorm3d(_LazyNormBase, _BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation with statistics over all processes of `process_group`; over this one without such
-    a group."""
+    """Batch normalisation over all processes of `process_group`, over this one if there is no group."""
 
     def __init__(
         self,
@@ -257,8 +256,7 @@ class SyncBatchNorm(_BatchNorm):
             raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
 
     def forward(self, input: Any) -> Any:
-        """Same shape as the input. RuntimeError in training with several processes, whose statistics aren't
-        joined."""
+        """Same shape as the input. RuntimeError in training with several processes."""
         if self.training and _world_size(self.process_group) > 1:
             raise RuntimeError("SyncBatchNorm: joining statistics over several processes is not supported")
         return super().forward(input)

@@ -278,8 +278,7 @@ class ModuleDict(Module):
         return self._modules.values()
 
     def update(self, modules: Any) -> None:
-        """Take the items of a mapping or of an iterable of pairs; sorted by key for a plain unordered
-        iterable."""
+        """Take the items of a mapping or of an iterable of pairs."""
         for key, module in _pairs(modules, "ModuleDict.update", "ModuleDict"):
             self[key] = module
 

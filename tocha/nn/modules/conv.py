@@ -154,7 +154,8 @@ def _check_conv(
 
 
 class Conv1d(_ConvNd):
-    """(N, C_in, L), or without N, to (N, C_out, …); weight (C_out, C_in/groups, *kernel_size), bias (C_out).
+    """(N, C_in, L), or without N, to (N, C_out, …); weight (C_out, C_in/groups, *kernel_size), bias
+    (C_out).
 
     `padding` may be "same" or "valid"; `padding_mode` zeros, reflect, replicate or circular.
     """
@@ -335,8 +336,7 @@ class _ConvTransposeNd(_ConvNd):
         num_spatial_dims: int,
         dilation: Any = None,
     ) -> Any:
-        """The output padding that yields `output_size`, of spatial sizes or of all; ValueError if
-        impossible."""
+        """The output padding that yields `output_size`, spatial or whole; ValueError if impossible."""
         n = num_spatial_dims
         if output_size is None:
             return _single(self.output_padding)
@@ -366,8 +366,7 @@ class _ConvTransposeNd(_ConvNd):
 
 
 class ConvTranspose1d(_ConvTransposeNd):
-    """(N, C_in, L), or without N, to (N, C_out, …); weight (C_in, C_out/groups, *kernel_size), bias
-    (C_out)."""
+    """(N, C_in, L), or without N, to (N, C_out, …); weight (C_in, C_out/groups, *kernel), bias (C_out)."""
 
     def __init__(
         self,
@@ -418,8 +417,7 @@ class ConvTranspose1d(_ConvTransposeNd):
 
 
 class ConvTranspose2d(_ConvTransposeNd):
-    """(N, C_in, H, W), or without N, to (N, C_out, …); weight (C_in, C_out/groups, *kernel_size), bias
-    (C_out)."""
+    """(N, C_in, H, W), or no N, to (N, C_out, …); weight (C_in, C_out/groups, *kernel), bias (C_out)."""
 
     def __init__(
         self,
@@ -470,8 +468,7 @@ class ConvTranspose2d(_ConvTransposeNd):
 
 
 class ConvTranspose3d(_ConvTransposeNd):
-    """(N, C_in, D, H, W), or without N, to (N, C_out, …); weight (C_in, C_out/groups, *kernel_size), bias
-    (C_out)."""
+    """(N, C_in, D, H, W), or no N, to (N, C_out, …); weight (C_in, C_out/groups, *kernel), bias (C_out)."""
 
     def __init__(
         self,

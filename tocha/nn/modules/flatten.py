@@ -28,8 +28,7 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """Split dimension `dim` into the sizes `unflattened_size` (for a named dimension, pairs of name and
-    size)."""
+    """Split dimension `dim` into the sizes `unflattened_size` (pairs with names for a named one)."""
 
     __constants__ = ["dim", "unflattened_size"]
 

@@ -13,8 +13,7 @@ __all__ = ["LazyModuleMixin"]
 
 class LazyModuleMixin:
     """Mixed in before a module class; `initialize_parameters(*args)` runs at the first call, then the class
-    becomes
-    `cls_to_become`. A lazy module also takes its shapes from a state dictionary loaded into it.
+    becomes `cls_to_become`. A lazy module also takes its shapes from a state dictionary loaded into it.
     """
 
     cls_to_become: type | None = None

@@ -27,8 +27,7 @@ class Identity(Module):
 
 
 class Linear(Module):
-    """`y = x Aᵀ + b`: (*, in_features) to (*, out_features); weight (out_features, in_features), bias
-    (out_features)."""
+    """`y = x Aᵀ + b`: (*, in) to (*, out); weight (out_features, in_features), bias (out_features)."""
 
     __constants__ = ["in_features", "out_features"]
     in_features: int

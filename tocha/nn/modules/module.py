@@ -286,8 +286,7 @@ class Module(HookedCalls, StatefulModule, ConvertibleModule):
     # -- access by dotted name
 
     def get_submodule(self, target: str) -> Module:
-        """The module at the dotted path `target`, itself for the empty string; AttributeError if there is
-        none."""
+        """The module at the dotted path `target`, itself for an empty one; AttributeError if none."""
         module = self
         for item in target.split(".") if target else ():
             if not hasattr(module, item):

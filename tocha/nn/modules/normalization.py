@@ -15,8 +15,7 @@ __all__ = ["CrossMapLRN2d", "GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSN
 
 
 class LocalResponseNorm(Module):
-    """`x / (k + alpha·mean(x² over `size` neighbouring channels))^beta` of (N, C, *) (Krizhevsky et al.
-    2012)."""
+    """`x / (k + alpha·mean of x² over `size` channels)^beta` of (N, C, *) (Krizhevsky et al. 2012)."""
 
     __constants__ = ["size", "alpha", "beta", "k"]
 
@@ -36,8 +35,7 @@ class LocalResponseNorm(Module):
 
 
 class CrossMapLRN2d(Module):
-    """The older local response normalisation of (N, C, H, W); as in torch its window never drops the first
-    channel."""
+    """The older form for (N, C, H, W); as in torch its window never drops the first channel."""
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
         super().__init__()
@@ -68,8 +66,7 @@ def _shape(normalized_shape: Any) -> tuple[int, ...]:
 
 
 class LayerNorm(Module):
-    """Normalise each sample over the last dimensions `normalized_shape` (Ba et al. 2016); weight and bias
-    of that shape."""
+    """Normalise over the last dimensions `normalized_shape` (Ba et al. 2016); weight, bias of that shape."""
 
     __constants__ = ["normalized_shape", "eps", "elementwise_affine"]
 
@@ -166,8 +163,7 @@ class GroupNorm(Module):
 
 
 class RMSNorm(Module):
-    """`x / √(mean(x²) + eps) · weight` over the last dimensions (Zhang and Sennrich 2019); eps None is the
-    dtype's."""
+    """`x / √(mean(x²) + eps) · weight` (Zhang and Sennrich 2019); eps None is the dtype's own."""
 
     __constants__ = ["normalized_shape", "eps", "elementwise_affine"]
 

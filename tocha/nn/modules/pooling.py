@@ -87,8 +87,7 @@ class MaxPool2d(_MaxPoolNd):
 
 
 class MaxPool3d(_MaxPoolNd):
-    """Maximum over windows of (N, C, D, H, W) or (C, D, H, W); with `return_indices` also where it was
-    found."""
+    """Maximum over windows of (N, C, D, H, W) or (C, D, H, W); `return_indices`: also where it was found."""
 
     def forward(self, input: Any) -> Any:
         """The pooled input."""
@@ -216,8 +215,7 @@ class AvgPool2d(_AvgPoolNd):
 
 
 class AvgPool3d(_AvgPoolNd):
-    """Mean over windows of (N, C, D, H, W) or (C, D, H, W); `divisor_override` replaces the number of
-    elements."""
+    """Mean over windows of (N, C, D, H, W) or (C, D, H, W); `divisor_override` replaces the divisor."""
 
     __constants__ = ["kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"]
 

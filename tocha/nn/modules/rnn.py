@@ -68,8 +68,7 @@ def _check_arguments(
 
 
 class RNNBase(Module):
-    """What the recurrent layers share: parameters `weight_ih_l{k}`, `weight_hh_l{k}`, …, checks and the
-    batch logic."""
+    """What the recurrent layers share: parameters `weight_ih_l{k}`, …, checks and the batch logic."""
 
     __constants__ = [
         "mode",

@@ -146,8 +146,7 @@ class Embedding(_Table):
 
 
 class EmbeddingBag(_Table):
-    """Sum, mean or maximum of the rows in each bag of indices: (B, N), or (N,) with `offsets` (B,), to (B,
-    dim)."""
+    """Sum, mean or maximum of each bag of rows: (B, N), or (N,) with `offsets` (B,), to (B, dim)."""
 
     __constants__ = [
         "num_embeddings",

@@ -75,8 +75,7 @@ def _float_mask(
 
 
 class Transformer(Module):
-    """Encoder and decoder: `forward(src, tgt)` with (S, N, E), (T, N, E), batch first if so asked, to (T,
-    N, E)."""
+    """Encoder and decoder: (S, N, E) and (T, N, E), batch first if so asked, to (T, N, E)."""
 
     def __init__(
         self,
@@ -201,8 +200,7 @@ class TransformerEncoder(Module):
             )
 
     def _drops_padding(self, src: Any, mask: Any, padding: Any) -> bool:
-        """Whether torch would run on a nested tensor here, which leaves zeros at padded positions of the
-        output."""
+        """Whether torch would use a nested tensor here, which leaves zeros at padded positions."""
         if (
             not self.use_nested_tensor
             or padding is None
@@ -338,8 +336,7 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Self-attention and a feed-forward network, each with residual and layer norm, before it if
-    `norm_first`."""
+    """Self-attention and feed-forward network, each with residual and layer norm (first if so asked)."""
 
     __constants__ = ["norm_first"]
 

@@ -78,8 +78,7 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Any:
-    """Scale the gradients in place so that their norm together is at most `max_norm`; returns the norm they
-    had."""
+    """Scale gradients in place so that their joint norm is at most `max_norm`; returns the one they had."""
     parameters = _as_list(parameters)
     grads = [p.grad for p in parameters if p.grad is not None]
     with tocha.no_grad():

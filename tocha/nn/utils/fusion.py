@@ -20,8 +20,7 @@ def _check_eval(layer: Module, bn: Module) -> None:
 
 
 def _fold(w: Any, b: Any, mean: Any, var: Any, eps: float, bn_w: Any, bn_b: Any, shape: list[int]) -> tuple:
-    """Weight and bias of the layer followed by `(y − mean)/√(var + eps)·bn_w + bn_b`; `shape` lines
-    channels up."""
+    """Weight and bias of the layer followed by the normalisation; `shape` lines up channels."""
     bias = tocha.zeros_like(mean) if b is None else b
     scale = tocha.rsqrt(var + eps)
     if bn_w is not None:

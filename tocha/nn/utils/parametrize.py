@@ -52,8 +52,7 @@ def _require(same: bool, what: str, left: str, a: Any, right: str, b: Any) -> No
 
 
 class ParametrizationList(ModuleList):
-    """The parametrisations of one tensor, applied in order to `original`, or to `original0`, `original1`,
-    …"""
+    """The parametrisations of one tensor, applied in order to `original`, or `original0`, `original1`, …"""
 
     unsafe: bool
 
@@ -272,8 +271,7 @@ def register_parametrization(
 
     What was there becomes `module.parametrizations[tensor_name].original`, through the parametrisation's
     `right_inverse` if it has one. Further registrations are applied after the earlier ones. ValueError if
-    shape or
-    dtype change, unless `unsafe`.
+    shape or dtype change, unless `unsafe`.
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
@@ -344,8 +342,7 @@ def type_before_parametrizations(module: Module) -> type:
 def transfer_parametrizations_and_params(
     from_module: Module, to_module: Module, tensor_name: str | None = None
 ) -> Module:
-    """Register the parametrisations of `from_module` (of one tensor if named) on `to_module`, with their
-    originals."""
+    """Give `to_module` the parametrisations of `from_module` (of one tensor if named) and originals."""
     if not is_parametrized(from_module):
         return to_module
     names = list(from_module.parametrizations) if tensor_name is None else [tensor_name]

@@ -16,8 +16,7 @@ M = TypeVar("M", bound=Module)
 
 
 class SpectralNorm:
-    """The hook: before each call sets the weight from `{name}_orig` and the singular vectors `{name}_u`,
-    `{name}_v`."""
+    """Before each call sets the weight from `{name}_orig` and singular vectors `{name}_u`, `{name}_v`."""
 
     _version = 1
 

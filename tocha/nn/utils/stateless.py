@@ -81,8 +81,7 @@ def _reparametrize_module(
     strict: bool = False,
     stack_weights: bool = False,
 ) -> Iterator[None]:
-    """While inside, `module` has the given tensors; afterwards its own again, and the dictionary the last
-    values."""
+    """While inside, `module` has the given tensors; the dictionary keeps what became of them."""
     values = _untie(module, parameters_and_buffers) if tie_weights else dict(parameters_and_buffers)
     for value in values.values():
         if not isinstance(value, tocha.Tensor):
@@ -116,8 +115,8 @@ def _functional_call(
 ) -> Any:
     """Call `module` with the given parameters and buffers, a dictionary or several with distinct keys.
 
-    Tensors not given are the module's own; a tensor tied to a given one follows it if `tie_weights`. In-place
-    updates of given buffers stay with them.
+    Tensors not given are the module's own; a tensor tied to a given one follows it if `tie_weights`.
+    In-place updates of given buffers stay with them.
     """
     if isinstance(parameters_and_buffers, Sequence):
         merged: dict[str, Any] = {}
