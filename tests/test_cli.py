@@ -102,3 +102,9 @@ class _GradientTwice(tocha.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         return 2 * grad
+
+
+def test_a_reader_that_has_gone_is_no_traceback():
+    command = f"{sys.executable} -m tocha doctor | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stderr == ""

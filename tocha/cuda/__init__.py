@@ -1,6 +1,6 @@
 """torch.cuda: devices, memory and seeds of the CUDA backend, in CuPy's terms (torch docs: torch.cuda).
 
-A machine without a GPU may ask too: `is_available` is False there, and what needs a device raises RuntimeError
+A machine without a GPU may ask too: `is_available` is False there; what needs a device raises a RuntimeError
 that says what is missing.
 """
 

@@ -91,7 +91,7 @@ def train(settings: Settings) -> float:
     torch.manual_seed(settings.seed)
     device = torch.device(settings.device)
     train_set, test_set = load_data(settings.seed)
-    loader = DataLoader(
+    loader: DataLoader[tuple[Tensor, ...]] = DataLoader(
         train_set, batch_size=BATCH, shuffle=True, generator=torch.Generator().manual_seed(settings.seed)
     )
     model = DigitsNet().to(device)
