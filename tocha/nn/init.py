@@ -282,7 +282,7 @@ def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Any = No
     return tensor
 
 
-def _deprecated(function: Callable) -> Callable:
+def _deprecated(function: Callable[..., Any]) -> Callable[..., Any]:
     new = function.__name__
     old = new[:-1]
 

@@ -79,8 +79,8 @@ class UninitializedTensorMixin:
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """Get uninitialised memory of `shape`; dtype and device as they were unless given."""
         data = self.data  # type: ignore[has-type]
-        self.data = tocha.empty(shape, device=device or data.device, dtype=dtype or data.dtype)
-        self.__class__ = self.cls_to_become  # type: ignore[assignment]
+        self.data = tocha.empty(shape, device=device or data.device, dtype=dtype or data.dtype)  # type: ignore[misc]
+        self.__class__ = self.cls_to_become
 
     @property
     def shape(self) -> Any:
@@ -104,7 +104,7 @@ class UninitializedTensorMixin:
         return type(self), (self.requires_grad, self.data.device, self.data.dtype)  # type: ignore[attr-defined]
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") in _WITHOUT_SHAPE:
             return disabled_torch_function(func, types, tuple(_plain(a) for a in args), kwargs)
         raise ValueError(
@@ -125,7 +125,7 @@ def is_lazy(value: Any) -> bool:
     return isinstance(value, UninitializedTensorMixin)
 
 
-class UninitializedParameter(UninitializedTensorMixin, Parameter):
+class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: ignore[misc]
     """A parameter whose shape is not known yet."""
 
     cls_to_become = Parameter
@@ -166,7 +166,7 @@ class Buffer(Tensor, metaclass=_BufferMeta):
         return buffer
 
 
-class UninitializedBuffer(UninitializedTensorMixin, Tensor):
+class UninitializedBuffer(UninitializedTensorMixin, Tensor):  # type: ignore[misc]
     """A buffer whose shape is not known yet."""
 
     cls_to_become = Tensor

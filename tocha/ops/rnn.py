@@ -18,10 +18,10 @@ from tocha.tensor import Tensor
 
 #: A step: (projected input, state, recurrent weight, recurrent bias, projection) to the new state, hidden
 #: part first.
-Step = Callable[[Any, tuple, Any, Any, Any], tuple]
+Step = Callable[[Any, tuple[Any, ...], Any, Any, Any], tuple[Any, ...]]
 
 
-def _lstm_step(gx: Any, state: tuple, w_hh: Any, b_hh: Any, w_hr: Any) -> tuple:
+def _lstm_step(gx: Any, state: tuple[Any, ...], w_hh: Any, b_hh: Any, w_hr: Any) -> tuple[Any, ...]:
     h, c = state
     i, f, g, o = (linear(h, w_hh, b_hh) + gx).chunk(4, 1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
@@ -31,7 +31,7 @@ def _lstm_step(gx: Any, state: tuple, w_hh: Any, b_hh: Any, w_hr: Any) -> tuple:
     return h, c
 
 
-def _gru_step(gx: Any, state: tuple, w_hh: Any, b_hh: Any, w_hr: Any) -> tuple:
+def _gru_step(gx: Any, state: tuple[Any, ...], w_hh: Any, b_hh: Any, w_hr: Any) -> tuple[Any, ...]:
     (h,) = state
     n = h.shape[1]
     gh = linear(h, w_hh, b_hh)
@@ -40,11 +40,11 @@ def _gru_step(gx: Any, state: tuple, w_hh: Any, b_hh: Any, w_hr: Any) -> tuple:
     return ((h - new) * z + new,)
 
 
-def _tanh_step(gx: Any, state: tuple, w_hh: Any, b_hh: Any, w_hr: Any) -> tuple:
+def _tanh_step(gx: Any, state: tuple[Any, ...], w_hh: Any, b_hh: Any, w_hr: Any) -> tuple[Any, ...]:
     return ((linear(state[0], w_hh, b_hh) + gx).tanh(),)
 
 
-def _relu_step(gx: Any, state: tuple, w_hh: Any, b_hh: Any, w_hr: Any) -> tuple:
+def _relu_step(gx: Any, state: tuple[Any, ...], w_hh: Any, b_hh: Any, w_hr: Any) -> tuple[Any, ...]:
     return ((linear(state[0], w_hh, b_hh) + gx).relu(),)
 
 
@@ -56,7 +56,9 @@ _STEPS: dict[str, Step] = {
 }
 
 
-def _run_forward(step: Step, steps: Sequence[Any], sizes: list[int], state: tuple, weights: tuple) -> tuple:
+def _run_forward(
+    step: Step, steps: Sequence[Any], sizes: list[int], state: tuple[Any, ...], weights: tuple[Any, ...]
+) -> tuple[Any, ...]:
     """All steps in order; rows whose sequence has ended leave the state and are put together at the end."""
     outputs, finished, n = [], [], sizes[0]
     for gx, size in zip(steps, sizes):
@@ -72,7 +74,9 @@ def _run_forward(step: Step, steps: Sequence[Any], sizes: list[int], state: tupl
     return outputs, state
 
 
-def _run_reverse(step: Step, steps: Sequence[Any], sizes: list[int], state: tuple, weights: tuple) -> tuple:
+def _run_reverse(
+    step: Step, steps: Sequence[Any], sizes: list[int], state: tuple[Any, ...], weights: tuple[Any, ...]
+) -> tuple[Any, ...]:
     """All steps from the last; rows enter with their initial state where their sequence ends."""
     first, n = state, sizes[-1]
     if n != sizes[0]:
@@ -87,7 +91,9 @@ def _run_reverse(step: Step, steps: Sequence[Any], sizes: list[int], state: tupl
     return outputs[::-1], state
 
 
-def run_steps(mode: str, gx: Any, state: tuple, sizes: Sequence[int], reverse: bool, weights: tuple) -> tuple:
+def run_steps(
+    mode: str, gx: Any, state: tuple[Any, ...], sizes: Sequence[int], reverse: bool, weights: tuple[Any, ...]
+) -> tuple[Any, ...]:
     """A layer's direction by ordinary operators: outputs (Σ sizes, H), then the final states.
 
     `gx` (Σ sizes, gates·H) is the projected input, `weights` the recurrent weight, its bias and the
@@ -99,8 +105,13 @@ def run_steps(mode: str, gx: Any, state: tuple, sizes: Sequence[int], reverse: b
 
 
 def _run_direction(
-    mode: str, gx: Any, state: tuple, sizes: tuple[int, ...], reverse: bool, weights: tuple
-) -> tuple:
+    mode: str,
+    gx: Any,
+    state: tuple[Any, ...],
+    sizes: tuple[int, ...],
+    reverse: bool,
+    weights: tuple[Any, ...],
+) -> tuple[Any, ...]:
     """As :func:`run_steps`, by the fused primitive where there is one."""
     w_hh, b_hh, w_hr = weights
     if w_hr is not None:
@@ -116,14 +127,14 @@ def _run_layers(
     mode: str,
     data: Any,
     batch_sizes: list[int] | None,
-    hx: tuple,
+    hx: tuple[Any, ...],
     params: Sequence[Any],
     has_biases: bool,
     num_layers: int,
     dropout: float,
     train: bool,
     bidirectional: bool,
-) -> tuple:
+) -> tuple[Any, ...]:
     """The output, (T, N, H·directions) or packed, and the final states, each (layers·directions, N, H)."""
     directions = 2 if bidirectional else 1
     projected = mode == "LSTM" and hx[0].shape[2] != hx[1].shape[2]
@@ -160,7 +171,7 @@ def _run_layers(
     return x, *(stack(list(states), 0) for states in zip(*finals))
 
 
-def _states(hx: Any) -> tuple:
+def _states(hx: Any) -> tuple[Any, ...]:
     return (hx,) if isinstance(hx, Tensor) else tuple(hx)
 
 
@@ -175,7 +186,7 @@ def _padded(
     train: bool,
     bidirectional: bool,
     batch_first: bool,
-) -> tuple:
+) -> tuple[Any, ...]:
     if input.dim() != 3:
         raise RuntimeError(f"{mode.lower()}: expected a 3-D input, got shape {tuple(input.shape)}")
     if batch_first:
@@ -185,11 +196,11 @@ def _padded(
     return (output.transpose(0, 1) if batch_first else output, *states)
 
 
-def _packed(mode: str, data: Any, batch_sizes: Any, hx: Any, *rest: Any, **named: Any) -> tuple:
+def _packed(mode: str, data: Any, batch_sizes: Any, hx: Any, *rest: Any, **named: Any) -> tuple[Any, ...]:
     return _run_layers(mode, data, batch_sizes.tolist(), _states(hx), *rest, **named)
 
 
-def _layer(mode: str, packed: bool, args: tuple, kwargs: dict[str, Any]) -> tuple:
+def _layer(mode: str, packed: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """The padded or the packed overload."""
     return (_packed if packed or "batch_sizes" in kwargs else _padded)(mode, *args, **kwargs)
 
@@ -221,7 +232,9 @@ def rnn_relu(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
     return _layer("RNN_RELU", len(args) > 2 and isinstance(args[2], Tensor), args, kwargs)
 
 
-def _cell(mode: str, input: Any, state: tuple, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple:
+def _cell(
+    mode: str, input: Any, state: tuple[Any, ...], w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any
+) -> tuple[Any, ...]:
     if input.shape[1] != w_ih.shape[1]:
         raise RuntimeError(
             f"input has inconsistent input_size: got {input.shape[1]} expected {w_ih.shape[1]}"
@@ -246,7 +259,7 @@ def lstm_cell(
         raise TypeError("lstm_cell(): argument 'hx' (position 2) must be tuple of Tensors, not Tensor")
     if len(hx) != 2:
         raise RuntimeError("lstm_cell expects two hidden states")
-    return _cell("LSTM", input, tuple(hx), w_ih, w_hh, b_ih, b_hh)  # type: ignore[return-value]
+    return _cell("LSTM", input, tuple(hx), w_ih, w_hh, b_ih, b_hh)
 
 
 @op("torch")

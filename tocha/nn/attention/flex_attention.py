@@ -51,7 +51,9 @@ def noop_mask(batch: Any, head: Any, token_q: Any, token_kv: Any) -> Any:
     return batch.new_ones(size=(), dtype=tocha.bool, device=batch.device)
 
 
-def _combined(mask_mods: tuple[Callable, ...], combine: Callable[[Any, Any], Any], start: bool) -> Callable:
+def _combined(
+    mask_mods: tuple[Callable[..., Any], ...], combine: Callable[[Any, Any], Any], start: bool
+) -> Callable[..., Any]:
     if not all(callable(mod) for mod in mask_mods):
         raise RuntimeError(f"All inputs should be callable mask_mods: {mask_mods}")
 
@@ -64,12 +66,12 @@ def _combined(mask_mods: tuple[Callable, ...], combine: Callable[[Any, Any], Any
     return mask
 
 
-def or_masks(*mask_mods: Callable) -> Callable:
+def or_masks(*mask_mods: Callable[..., Any]) -> Callable[..., Any]:
     """The mask function that allows what one of the given ones allows."""
     return _combined(mask_mods, lambda x, y: x | y, False)
 
 
-def and_masks(*mask_mods: Callable) -> Callable:
+def and_masks(*mask_mods: Callable[..., Any]) -> Callable[..., Any]:
     """The mask function that allows what all of the given ones allow."""
     return _combined(mask_mods, lambda x, y: x & y, True)
 
@@ -79,11 +81,11 @@ def _indices(b: int, h: int, q_len: int, kv_len: int, device: Any) -> tuple[Any,
     sizes = (b, h, q_len, kv_len)
     shapes = ((b, 1, 1, 1), (1, h, 1, 1), (1, 1, q_len, 1), (1, 1, 1, kv_len))
     ints = (tocha.arange(n, device=device, dtype=tocha.int32).view(shape) for n, shape in zip(sizes, shapes))
-    return tuple(ints)  # type: ignore[return-value]
+    return tuple(ints)
 
 
 def create_mask(
-    mod_fn: Callable, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Any = None
+    mod_fn: Callable[..., Any], B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Any = None
 ) -> Any:
     """The mask (or score bias) of a function at all positions, (B, H, Q_LEN, KV_LEN)."""
     b, h = B or 1, H or 1
@@ -99,7 +101,7 @@ class BlockMask:
 
     def __init__(
         self,
-        mask_mod: Callable,
+        mask_mod: Callable[..., Any],
         batch: int | None,
         heads: int | None,
         seq_lengths: tuple[int, int],
@@ -145,7 +147,7 @@ class BlockMask:
 
 
 def create_block_mask(
-    mask_mod: Callable,
+    mask_mod: Callable[..., Any],
     B: int | None,
     H: int | None,
     Q_LEN: int,
@@ -163,7 +165,7 @@ def flex_attention(
     query: Any,
     key: Any,
     value: Any,
-    score_mod: Callable | None = None,
+    score_mod: Callable[..., Any] | None = None,
     block_mask: BlockMask | None = None,
     scale: float | None = None,
     enable_gqa: bool = False,

@@ -10,11 +10,11 @@ import tocha
 from tocha.autograd import Function
 
 
-class BackwardHookFunction(Function):
+class BackwardHookFunction(Function):  # type: ignore[misc]
     """Identity whose backward first lets `report` see and replace the gradients."""
 
     @staticmethod
-    def forward(ctx: Any, report: Callable, materialize: bool, *tensors: Any) -> Any:
+    def forward(ctx: Any, report: Callable[..., Any], materialize: bool, *tensors: Any) -> Any:
         ctx.report = report
         ctx.set_materialize_grads(materialize)
         ctx.mark_non_differentiable(*[t for t in tensors if not t.requires_grad])
@@ -28,15 +28,17 @@ class BackwardHookFunction(Function):
 class BackwardHook:
     """Calls `user_hooks(module, grad_input, grad_output)` and `user_pre_hooks(module, grad_output)`."""
 
-    def __init__(self, module: Any, user_hooks: list[Callable], user_pre_hooks: list[Callable]) -> None:
+    def __init__(
+        self, module: Any, user_hooks: list[Callable[..., Any]], user_pre_hooks: list[Callable[..., Any]]
+    ) -> None:
         self.module = module
         self.user_hooks = user_hooks
         self.user_pre_hooks = user_pre_hooks
-        self.grad_outputs: tuple | None = None
+        self.grad_outputs: tuple[Any, ...] | None = None
         self.n_inputs = -1
         self.input_index: list[int] | None = None
 
-    def setup_input_hook(self, args: tuple) -> tuple:
+    def setup_input_hook(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Wrap the tensors of `args`; without one that needs a gradient the hooks fire at the output."""
         wrapped, self.input_index = self._wrap(args, self._on_inputs, True)
         self.n_inputs = len(args)
@@ -49,7 +51,7 @@ class BackwardHook:
         n = len(outputs)
         index: list[int] = []
 
-        def report(grads: tuple) -> tuple:
+        def report(grads: tuple[Any, ...]) -> tuple[Any, ...]:
             return self._on_outputs(grads, index, n)
 
         wrapped, found = self._wrap(outputs, report, False)
@@ -58,7 +60,9 @@ class BackwardHook:
             return wrapped[0]
         return type(result)(*wrapped) if hasattr(result, "_fields") else wrapped
 
-    def _wrap(self, values: tuple, report: Callable, materialize: bool) -> tuple[tuple, list[int] | None]:
+    def _wrap(
+        self, values: tuple[Any, ...], report: Callable[..., Any], materialize: bool
+    ) -> tuple[tuple[Any, ...], list[int] | None]:
         index = [i for i, v in enumerate(values) if isinstance(v, tocha.Tensor)]
         if not (tocha.is_grad_enabled() and any(values[i].requires_grad for i in index)):
             return values, None
@@ -67,8 +71,8 @@ class BackwardHook:
             wrapped[i] = t
         return tuple(wrapped), index
 
-    def _on_outputs(self, grads: tuple, index: list[int], n: int) -> tuple:
-        full: tuple = _scatter(grads, index, n)
+    def _on_outputs(self, grads: tuple[Any, ...], index: list[int], n: int) -> tuple[Any, ...]:
+        full: tuple[Any, ...] = _scatter(grads, index, n)
         for hook in self.user_pre_hooks:
             new = hook(self.module, full)
             if new is not None:
@@ -93,11 +97,11 @@ class BackwardHook:
                     )
         return tuple(full[i] for i in index)
 
-    def _on_inputs(self, grads: tuple) -> tuple:
+    def _on_inputs(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         assert self.input_index is not None
         if self.grad_outputs is None:  # this backward did not pass through the module's output
             return grads
-        full: tuple = _scatter(grads, self.input_index, self.n_inputs)
+        full: tuple[Any, ...] = _scatter(grads, self.input_index, self.n_inputs)
         for hook in self.user_hooks:
             new = hook(self.module, full, self.grad_outputs)
             if new is not None:
@@ -106,14 +110,14 @@ class BackwardHook:
         return tuple(full[i] for i in self.input_index)
 
 
-def _scatter(values: tuple, index: list[int], n: int) -> tuple:
+def _scatter(values: tuple[Any, ...], index: list[int], n: int) -> tuple[Any, ...]:
     full = [None] * n
     for i, v in zip(index, values):
         full[i] = v
     return tuple(full)
 
 
-def _checked(new: Any, n: int, who: str, what: str) -> tuple:
+def _checked(new: Any, n: int, who: str, what: str) -> tuple[Any, ...]:
     new = new if isinstance(new, tuple) else (new,)
     if len(new) != n:
         raise RuntimeError(f"{who} returned an invalid number of {what}, got {len(new)}, but expected {n}")

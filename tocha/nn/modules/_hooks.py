@@ -37,15 +37,15 @@ STATE_TABLES = frozenset(
     }
 )
 
-_global_forward_pre_hooks: OrderedDict[int, Callable] = OrderedDict()
-_global_forward_hooks: OrderedDict[int, Callable] = OrderedDict()
+_global_forward_pre_hooks: OrderedDict[int, Callable[..., Any]] = OrderedDict()
+_global_forward_hooks: OrderedDict[int, Callable[..., Any]] = OrderedDict()
 _global_forward_hooks_always_called: OrderedDict[int, bool] = OrderedDict()
 _global_forward_hooks_with_kwargs: OrderedDict[int, bool] = OrderedDict()
-_global_backward_pre_hooks: OrderedDict[int, Callable] = OrderedDict()
-_global_backward_hooks: OrderedDict[int, Callable] = OrderedDict()
-_global_parameter_registration_hooks: OrderedDict[int, Callable] = OrderedDict()
-_global_module_registration_hooks: OrderedDict[int, Callable] = OrderedDict()
-_global_buffer_registration_hooks: OrderedDict[int, Callable] = OrderedDict()
+_global_backward_pre_hooks: OrderedDict[int, Callable[..., Any]] = OrderedDict()
+_global_backward_hooks: OrderedDict[int, Callable[..., Any]] = OrderedDict()
+_global_parameter_registration_hooks: OrderedDict[int, Callable[..., Any]] = OrderedDict()
+_global_module_registration_hooks: OrderedDict[int, Callable[..., Any]] = OrderedDict()
+_global_buffer_registration_hooks: OrderedDict[int, Callable[..., Any]] = OrderedDict()
 
 #: Non-empty once any hook on all modules' calls was registered. A list, so that importers see the change.
 _global_call_hooks: list[bool] = []
@@ -62,7 +62,9 @@ def hook_table(module: Any, name: str) -> OrderedDict[int, Any]:
     return table
 
 
-def _add(table: OrderedDict, hook: Any, extra: list[OrderedDict], prepend: bool) -> RemovableHandle:
+def _add(
+    table: OrderedDict[int, Any], hook: Any, extra: list[OrderedDict[int, Any]], prepend: bool
+) -> RemovableHandle:
     handle = RemovableHandle(table, extra_dict=extra)
     table[handle.id] = hook
     if prepend:
@@ -71,34 +73,34 @@ def _add(table: OrderedDict, hook: Any, extra: list[OrderedDict], prepend: bool)
 
 
 def _add_global(
-    table: OrderedDict, hook: Callable, extra: list[OrderedDict] | None = None
+    table: OrderedDict[int, Any], hook: Callable[..., Any], extra: list[OrderedDict[int, Any]] | None = None
 ) -> RemovableHandle:
     _global_call_hooks[:] = [True]
     return _add(table, hook, extra or [], False)
 
 
-def register_module_buffer_registration_hook(hook: Callable) -> RemovableHandle:
+def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, name, buffer)` at every `register_buffer`; what it returns replaces the buffer."""
     return _add(_global_buffer_registration_hooks, hook, [], False)
 
 
-def register_module_module_registration_hook(hook: Callable) -> RemovableHandle:
+def register_module_module_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, name, child)` at every registration of a child; a returned module replaces it."""
     return _add(_global_module_registration_hooks, hook, [], False)
 
 
-def register_module_parameter_registration_hook(hook: Callable) -> RemovableHandle:
+def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, name, param)` at every `register_parameter`; a returned value replaces it."""
     return _add(_global_parameter_registration_hooks, hook, [], False)
 
 
-def register_module_forward_pre_hook(hook: Callable) -> RemovableHandle:
+def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, args)` before the `forward` of every module."""
     return _add_global(_global_forward_pre_hooks, hook)
 
 
 def register_module_forward_hook(
-    hook: Callable, *, with_kwargs: bool = False, always_call: bool = False
+    hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
 ) -> RemovableHandle:
     """Call `hook(module, args, output)` after the `forward` of every module."""
     extra = [_global_forward_hooks_with_kwargs, _global_forward_hooks_always_called]
@@ -110,12 +112,12 @@ def register_module_forward_hook(
     return handle
 
 
-def register_module_full_backward_pre_hook(hook: Callable) -> RemovableHandle:
+def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, grad_output)` before the gradients of every module's inputs are computed."""
     return _add_global(_global_backward_pre_hooks, hook)
 
 
-def register_module_full_backward_hook(hook: Callable) -> RemovableHandle:
+def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(module, grad_input, grad_output)` when the gradients of a module's inputs are computed."""
     global _global_is_full_backward_hook
     if _global_is_full_backward_hook is False:
@@ -127,7 +129,7 @@ def register_module_full_backward_hook(hook: Callable) -> RemovableHandle:
     return _add_global(_global_backward_hooks, hook)
 
 
-def register_module_backward_hook(hook: Callable) -> RemovableHandle:
+def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Deprecated: as the full backward hook, but sees the gradients of a module's last node only."""
     global _global_is_full_backward_hook
     if _global_is_full_backward_hook is True:
@@ -142,7 +144,7 @@ def register_module_backward_hook(hook: Callable) -> RemovableHandle:
 class _WrappedHook:
     """A hook that also receives its module, held weakly so that the hook doesn't keep it alive."""
 
-    def __init__(self, hook: Callable, module: Any = None) -> None:
+    def __init__(self, hook: Callable[..., Any], module: Any = None) -> None:
         import weakref
 
         self.hook = hook
@@ -180,11 +182,11 @@ class HookedCalls:
     """The part of `Module` that registers and runs hooks."""
 
     _hooked = False
-    _compiled_call_impl: Callable | None = None
+    _compiled_call_impl: Callable[..., Any] | None = None
     _is_full_backward_hook: bool | None = None
 
     def register_forward_pre_hook(
-        self, hook: Callable, *, prepend: bool = False, with_kwargs: bool = False
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
         """Call `hook(module, args)`, or with kwargs third, before `forward`; it may return new arguments."""
         flags = hook_table(self, "_forward_pre_hooks_with_kwargs")
@@ -195,7 +197,7 @@ class HookedCalls:
 
     def register_forward_hook(
         self,
-        hook: Callable,
+        hook: Callable[..., Any],
         *,
         prepend: bool = False,
         with_kwargs: bool = False,
@@ -215,11 +217,13 @@ class HookedCalls:
             always[handle.id] = True
         return handle
 
-    def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+    def register_full_backward_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
         """Call `hook(module, grad_output)` before this module's backward; it may return new gradients."""
         return _add(hook_table(self, "_backward_pre_hooks"), hook, [], prepend)
 
-    def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> RemovableHandle:
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Call `hook(module, grad_input, grad_output)` after the backward; it may return others."""
         if self._is_full_backward_hook is False:
             raise RuntimeError(
@@ -229,7 +233,7 @@ class HookedCalls:
         self._is_full_backward_hook = True
         return _add(hook_table(self, "_backward_hooks"), hook, [], prepend)
 
-    def register_backward_hook(self, hook: Callable) -> RemovableHandle:
+    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Deprecated: as the full backward hook, but sees the gradients of the output's node only."""
         if self._is_full_backward_hook is True:
             raise RuntimeError(
@@ -239,10 +243,10 @@ class HookedCalls:
         self._is_full_backward_hook = False
         return _add(hook_table(self, "_backward_hooks"), hook, [], False)
 
-    def _get_backward_hooks(self) -> tuple[list[Callable], list[Callable]]:
+    def _get_backward_hooks(self) -> tuple[list[Callable[..., Any]], list[Callable[..., Any]]]:
         """Full and non-full backward hooks, the ones on all modules first."""
-        full: list[Callable] = []
-        other: list[Callable] = []
+        full: list[Callable[..., Any]] = []
+        other: list[Callable[..., Any]] = []
         if _global_backward_hooks:
             (full if _global_is_full_backward_hook else other).extend(_global_backward_hooks.values())
         own = self.__dict__.get("_backward_hooks")
@@ -250,7 +254,7 @@ class HookedCalls:
             (full if self._is_full_backward_hook else other).extend(own.values())
         return full, other
 
-    def _get_backward_pre_hooks(self) -> list[Callable]:
+    def _get_backward_pre_hooks(self) -> list[Callable[..., Any]]:
         own = self.__dict__.get("_backward_pre_hooks") or {}
         return [*_global_backward_pre_hooks.values(), *own.values()]
 
@@ -274,7 +278,7 @@ class HookedCalls:
             self._run_always_called(args, kwargs, called)
             raise
 
-    def _run_with_hooks(self, args: tuple, kwargs: dict[str, Any], called: set[int]) -> Any:
+    def _run_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any], called: set[int]) -> Any:
         args, kwargs = self._run_pre_hooks(args, kwargs)
         pre = self._get_backward_pre_hooks()
         full, other = self._get_backward_hooks()
@@ -305,7 +309,9 @@ class HookedCalls:
             self._attach_node_hooks(result, other)
         return result
 
-    def _run_pre_hooks(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    def _run_pre_hooks(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         own = self.__dict__.get("_forward_pre_hooks") or {}
         flags = self.__dict__.get("_forward_pre_hooks_with_kwargs") or ()
         for hook_id, hook in [*_global_forward_pre_hooks.items(), *own.items()]:
@@ -325,7 +331,7 @@ class HookedCalls:
                     args = new if isinstance(new, tuple) else (new,)
         return args, kwargs
 
-    def _forward_hook_list(self) -> list[tuple[int, Callable, bool]]:
+    def _forward_hook_list(self) -> list[tuple[int, Callable[..., Any], bool]]:
         own = self.__dict__.get("_forward_hooks") or {}
         flags = self.__dict__.get("_forward_hooks_with_kwargs") or ()
         everywhere = [
@@ -333,7 +339,7 @@ class HookedCalls:
         ]
         return everywhere + [(i, h, i in flags) for i, h in own.items()]
 
-    def _run_always_called(self, args: tuple, kwargs: dict[str, Any], called: set[int]) -> None:
+    def _run_always_called(self, args: tuple[Any, ...], kwargs: dict[str, Any], called: set[int]) -> None:
         """After an exception: run the `always_call` hooks that haven't run; their own failures only warn."""
         own = self.__dict__.get("_forward_hooks_always_called") or ()
         for hook_id, hook, with_kwargs in self._forward_hook_list():
@@ -355,7 +361,7 @@ class HookedCalls:
                     stacklevel=4,
                 )
 
-    def _attach_node_hooks(self, result: Any, hooks: list[Callable]) -> None:
+    def _attach_node_hooks(self, result: Any, hooks: list[Callable[..., Any]]) -> None:
         """Non-full backward hooks go on the node of the first tensor found in the output."""
         value = result
         while not isinstance(value, tocha.Tensor):

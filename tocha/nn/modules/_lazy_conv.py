@@ -56,7 +56,7 @@ class _LazyConvXdMixin(LazyModuleMixin):
         return len(self.kernel_size)
 
 
-class LazyConv1d(_LazyConvXdMixin, Conv1d):  # type: ignore[misc]
+class LazyConv1d(_LazyConvXdMixin, Conv1d):
     """A :class:`Conv1d` that takes `in_channels` from its first input."""
 
     cls_to_become = Conv1d
@@ -78,7 +78,7 @@ class LazyConv1d(_LazyConvXdMixin, Conv1d):  # type: ignore[misc]
         self._make_lazy(out_channels, bias, device, dtype)
 
 
-class LazyConv2d(_LazyConvXdMixin, Conv2d):  # type: ignore[misc]
+class LazyConv2d(_LazyConvXdMixin, Conv2d):
     """A :class:`Conv2d` that takes `in_channels` from its first input."""
 
     cls_to_become = Conv2d
@@ -100,7 +100,7 @@ class LazyConv2d(_LazyConvXdMixin, Conv2d):  # type: ignore[misc]
         self._make_lazy(out_channels, bias, device, dtype)
 
 
-class LazyConv3d(_LazyConvXdMixin, Conv3d):  # type: ignore[misc]
+class LazyConv3d(_LazyConvXdMixin, Conv3d):
     """A :class:`Conv3d` that takes `in_channels` from its first input."""
 
     cls_to_become = Conv3d
@@ -122,7 +122,7 @@ class LazyConv3d(_LazyConvXdMixin, Conv3d):  # type: ignore[misc]
         self._make_lazy(out_channels, bias, device, dtype)
 
 
-class LazyConvTranspose1d(_LazyConvXdMixin, ConvTranspose1d):  # type: ignore[misc]
+class LazyConvTranspose1d(_LazyConvXdMixin, ConvTranspose1d):
     """A :class:`ConvTranspose1d` that takes `in_channels` from its first input."""
 
     cls_to_become = ConvTranspose1d
@@ -147,7 +147,7 @@ class LazyConvTranspose1d(_LazyConvXdMixin, ConvTranspose1d):  # type: ignore[mi
         self._make_lazy(out_channels, bias, device, dtype)
 
 
-class LazyConvTranspose2d(_LazyConvXdMixin, ConvTranspose2d):  # type: ignore[misc]
+class LazyConvTranspose2d(_LazyConvXdMixin, ConvTranspose2d):
     """A :class:`ConvTranspose2d` that takes `in_channels` from its first input."""
 
     cls_to_become = ConvTranspose2d
@@ -172,7 +172,7 @@ class LazyConvTranspose2d(_LazyConvXdMixin, ConvTranspose2d):  # type: ignore[mi
         self._make_lazy(out_channels, bias, device, dtype)
 
 
-class LazyConvTranspose3d(_LazyConvXdMixin, ConvTranspose3d):  # type: ignore[misc]
+class LazyConvTranspose3d(_LazyConvXdMixin, ConvTranspose3d):
     """A :class:`ConvTranspose3d` that takes `in_channels` from its first input."""
 
     cls_to_become = ConvTranspose3d

@@ -50,12 +50,12 @@ class StatefulModule:
     def _has_extra_state(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(StatefulModule, method)
 
-    def register_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(module, state_dict, prefix, local_metadata)` after `state_dict`; it edits in place."""
         hook._from_public_api = True  # type: ignore[attr-defined]
         return self._register_state_dict_hook_raw(hook)
 
-    def _register_state_dict_hook(self, hook: Callable) -> RemovableHandle:
+    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """As the post hook, but the hook may return a dictionary to use instead."""
         if getattr(hook, "_from_public_api", False):
             raise RuntimeError(
@@ -65,13 +65,13 @@ class StatefulModule:
             )
         return self._register_state_dict_hook_raw(hook)
 
-    def _register_state_dict_hook_raw(self, hook: Callable) -> RemovableHandle:
+    def _register_state_dict_hook_raw(self, hook: Callable[..., Any]) -> RemovableHandle:
         table = hook_table(self, "_state_dict_hooks")
         handle = RemovableHandle(table)
         table[handle.id] = hook
         return handle
 
-    def register_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(module, prefix, keep_vars)` before `state_dict` collects anything."""
         table = hook_table(self, "_state_dict_pre_hooks")
         handle = RemovableHandle(table)
@@ -79,25 +79,25 @@ class StatefulModule:
         return handle
 
     def _register_load_state_dict_pre_hook(
-        self, hook: Callable, with_module: bool = False
+        self, hook: Callable[..., Any], with_module: bool = False
     ) -> RemovableHandle:
         table = hook_table(self, "_load_state_dict_pre_hooks")
         handle = RemovableHandle(table)
         table[handle.id] = _WrappedHook(hook, self if with_module else None)
         return handle
 
-    def register_load_state_dict_pre_hook(self, hook: Callable) -> RemovableHandle:
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(module, state_dict, prefix, metadata, strict, missing, unexpected, errors)` before."""
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
-    def register_load_state_dict_post_hook(self, hook: Callable) -> RemovableHandle:
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(module, incompatible_keys)` after loading; it may edit the key lists in place."""
         table = hook_table(self, "_load_state_dict_post_hooks")
         handle = RemovableHandle(table)
         table[handle.id] = hook
         return handle
 
-    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
+    def _save_to_state_dict(self, destination: dict[Any, Any], prefix: str, keep_vars: bool) -> None:
         """Put this module's own parameters, persistent buffers and extra state into `destination`."""
         for name, param in self._parameters.items():  # type: ignore[attr-defined]
             if param is not None:
@@ -120,7 +120,7 @@ class StatefulModule:
                 stacklevel=2,
             )
             defaults = (destination, prefix, keep_vars)
-            destination, prefix, keep_vars = (*args[:3], *defaults[len(args) :])
+            destination, prefix, keep_vars = (*args[:3], *defaults[len(args) :])  # type: ignore[misc]
         if destination is None:
             destination = OrderedDict()
             destination._metadata = OrderedDict()
@@ -181,11 +181,11 @@ class StatefulModule:
             self._find_unexpected(state_dict, prefix, extra_key, unexpected_keys)
 
     def _find_unexpected(
-        self, state_dict: Mapping, prefix: str, extra_key: str, unexpected: list[str]
+        self, state_dict: Mapping[str, Any], prefix: str, extra_key: str, unexpected: list[str]
     ) -> None:
         known = set(self._parameters) | set(self._buffers)  # type: ignore[attr-defined]
         known -= self._non_persistent_buffers_set  # type: ignore[attr-defined]
-        known = {k for k in known if (self._parameters.get(k, self._buffers.get(k))) is not None}
+        known = {k for k in known if (self._parameters.get(k, self._buffers.get(k))) is not None}  # type: ignore[attr-defined]
         for key in state_dict:
             if not key.startswith(prefix) or key == extra_key:
                 continue

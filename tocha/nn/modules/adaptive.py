@@ -75,7 +75,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     def reset_parameters(self) -> None:
         """Reset the head and all clusters."""
         self.head.reset_parameters()
-        for inner, outer in self.tail:
+        for inner, outer in self.tail:  # type: ignore[attr-defined]
             inner.reset_parameters()
             outer.reset_parameters()
 

@@ -58,7 +58,7 @@ class _NormBase(Module):
         if track_running_stats:
             self.register_buffer("running_mean", tocha.zeros(num_features, **kw))
             self.register_buffer("running_var", tocha.ones(num_features, **kw))
-            self.register_buffer("num_batches_tracked", tocha.tensor(0, dtype=tocha.long, device=device))
+            self.register_buffer("num_batches_tracked", tocha.tensor(0, dtype=tocha.long, device=device))  # type: ignore[operator]
         else:
             for name in ("running_mean", "running_var", "num_batches_tracked"):
                 self.register_buffer(name, None)
@@ -104,7 +104,7 @@ class _NormBase(Module):
             if key not in state_dict:
                 own = self.num_batches_tracked
                 known = own is not None and own.device != tocha.device("meta")
-                state_dict[key] = own if known else tocha.tensor(0, dtype=tocha.long)
+                state_dict[key] = own if known else tocha.tensor(0, dtype=tocha.long)  # type: ignore[operator]
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
@@ -167,7 +167,7 @@ class _LazyNormBase(LazyModuleMixin, _NormBase):
         if self.track_running_stats:
             self.running_mean = UninitializedBuffer(**kw)
             self.running_var = UninitializedBuffer(**kw)
-            self.num_batches_tracked = tocha.tensor(0, dtype=tocha.long, device=device)
+            self.num_batches_tracked = tocha.tensor(0, dtype=tocha.long, device=device)  # type: ignore[operator]
 
     def reset_parameters(self) -> None:
         if not self.has_uninitialized_params() and self.num_features != 0:
@@ -291,7 +291,7 @@ class SyncBatchNorm(_BatchNorm):
 
 def _world_size(group: Any) -> int:
     try:
-        import tocha.distributed as dist
+        import tocha.distributed as dist  # type: ignore[import-not-found]
     except ImportError:
         return 1
     if not (dist.is_available() and dist.is_initialized()):

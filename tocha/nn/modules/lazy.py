@@ -48,7 +48,7 @@ class LazyModuleMixin:
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        for name, value in itertools.chain(self._parameters.items(), self._buffers.items()):
+        for name, value in itertools.chain(self._parameters.items(), self._buffers.items()):  # type: ignore[attr-defined]
             key = prefix + name
             if key in state_dict and value is not None and is_lazy(value) and not is_lazy(state_dict[key]):
                 import tocha
@@ -69,7 +69,7 @@ class LazyModuleMixin:
         """The pre-hook of the first call: initialise, then become an ordinary module."""
         module.initialize_parameters(*args, **(kwargs or {}))
         if module.has_uninitialized_params():
-            raise RuntimeError(f"module {self._get_name()} has not been fully initialized")
+            raise RuntimeError(f"module {self._get_name()} has not been fully initialized")  # type: ignore[attr-defined]
         module._initialize_hook.remove()
         module._load_hook.remove()
         del module._initialize_hook, module._load_hook

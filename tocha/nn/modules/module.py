@@ -69,6 +69,10 @@ class Module(HookedCalls, StatefulModule, ConvertibleModule):
     dump_patches: bool = False
     _version: int = 1
     training: bool
+    _parameters: dict[str, Any]
+    _buffers: dict[str, Any]
+    _modules: dict[str, Any]
+    _non_persistent_buffers_set: set[str]
     call_super_init: bool = False
     forward: Callable[..., Any] = _not_implemented
 
@@ -169,7 +173,7 @@ class Module(HookedCalls, StatefulModule, ConvertibleModule):
             persistent = name not in d["_non_persistent_buffers_set"]
             if _is_buffer(value):
                 self._forget(name, "_buffers")
-                persistent = value.persistent
+                persistent = value.persistent  # type: ignore[union-attr]
             d["_buffers"][name] = self._run_registration(_global_buffer_registration_hooks, name, value)
             (
                 d["_non_persistent_buffers_set"].discard
@@ -233,7 +237,7 @@ class Module(HookedCalls, StatefulModule, ConvertibleModule):
         if not name:
             raise KeyError(f'{kind} name can\'t be empty string ""')
 
-    def _run_registration(self, hooks: dict[int, Callable], name: str, value: Any) -> Any:
+    def _run_registration(self, hooks: dict[int, Callable[..., Any]], name: str, value: Any) -> Any:
         for hook in hooks.values():
             output = hook(self, name, value)
             value = value if output is None else output
@@ -334,7 +338,7 @@ class Module(HookedCalls, StatefulModule, ConvertibleModule):
     # -- iteration
 
     def _named_members(
-        self, get: Callable, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+        self, get: Callable[..., Any], prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Any]]:
         seen: set[Any] = set()
         modules = (

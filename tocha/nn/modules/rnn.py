@@ -40,7 +40,7 @@ def _check_arguments(
     dropout: Any,
     proj_size: int,
 ) -> None:
-    if not isinstance(dropout, numbers.Number) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
+    if not isinstance(dropout, numbers.Number) or isinstance(dropout, bool) or not 0 <= dropout <= 1:  # type: ignore[operator]
         raise ValueError(
             "dropout should be a number in range [0, 1] representing the probability of an element being "
             "zeroed"

@@ -19,7 +19,9 @@ def _devices(device_ids: Any) -> list[Any]:
     return [tocha.device("cuda", d) if isinstance(d, int) else tocha.device(d) for d in device_ids]
 
 
-def _run_replicas(module: Module, devices: list[Any], args: tuple, kwargs: tuple) -> list[Any]:
+def _run_replicas(
+    module: Module, devices: list[Any], args: tuple[Any, ...], kwargs: tuple[Any, ...]
+) -> list[Any]:
     """The module on each device with its part of the batch; copies of parameters pass gradients back."""
     named = [*module.named_parameters(), *module.named_buffers()]
     outputs = []

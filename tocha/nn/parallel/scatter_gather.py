@@ -28,8 +28,8 @@ def scatter(inputs: Any, target_gpus: list[Any], dim: int = 0) -> list[Any]:
 
 
 def scatter_kwargs(
-    inputs: tuple, kwargs: dict[str, Any] | None, target_gpus: list[Any], dim: int = 0
-) -> tuple[tuple, tuple]:
+    inputs: tuple[Any, ...], kwargs: dict[str, Any] | None, target_gpus: list[Any], dim: int = 0
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Positional and keyword arguments for each device that gets a part of the batch."""
     args = scatter(inputs, target_gpus, dim)
     named = scatter(kwargs or {}, target_gpus, dim)

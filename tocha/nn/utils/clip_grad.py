@@ -39,7 +39,7 @@ def get_total_norm(
     tensors = [tensors] if isinstance(tensors, tocha.Tensor) else list(tensors)
     norm_type = float(norm_type)
     if not tensors:
-        return tocha.tensor(0.0)
+        return tocha.tensor(0.0)  # type: ignore[operator]
     device = tensors[0].device
     # an empty tensor has no largest element, and adds nothing to any norm
     filled = [t for t in tensors if t.numel()]

@@ -72,14 +72,14 @@ class ParametrizationList(ModuleList):
         self.ntensors = 1 if self.is_tensor else len(new)
         if self.is_tensor:
             _require(
-                dtype == new.dtype,
+                dtype == new.dtype,  # type: ignore[union-attr]
                 "When `right_inverse` outputs one tensor, it may not change the dtype.",
                 "original.dtype",
                 dtype,
                 "right_inverse(original).dtype",
-                new.dtype,
+                new.dtype,  # type: ignore[union-attr]
             )
-            original.data = new.detach()
+            original.data = new.detach()  # type: ignore[union-attr]
             _register(self, "original", original)
         else:
             for i, part in enumerate(new):

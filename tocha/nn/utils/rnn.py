@@ -65,14 +65,14 @@ class PackedSequence(PackedSequence_):
 
     def cuda(self, *args: Any, **kwargs: Any) -> Self:
         """On the GPU."""
-        probe = tocha.tensor((), dtype=self.data.dtype, device=self.data.device).to(*args, **kwargs)
+        probe = tocha.tensor((), dtype=self.data.dtype, device=self.data.device).to(*args, **kwargs)  # type: ignore[operator]
         if not probe.is_cuda:
             kwargs["device"] = "cuda"
         return self.to(*args, **kwargs)
 
     def cpu(self, *args: Any, **kwargs: Any) -> Self:
         """On the CPU."""
-        probe = tocha.tensor((), dtype=self.data.dtype, device=self.data.device).to(*args, **kwargs)
+        probe = tocha.tensor((), dtype=self.data.dtype, device=self.data.device).to(*args, **kwargs)  # type: ignore[operator]
         if probe.device.type != "cpu":
             kwargs["device"] = "cpu"
         return self.to(*args, **kwargs)
@@ -123,7 +123,7 @@ def _pinned(t: Any) -> Any:
     return None if t is None else t.pin_memory()
 
 
-def _packed_args(data: Any, batch_sizes: Any, sorted_indices: Any, unsorted_indices: Any) -> tuple:
+def _packed_args(data: Any, batch_sizes: Any, sorted_indices: Any, unsorted_indices: Any) -> tuple[Any, ...]:
     if unsorted_indices is None:
         unsorted_indices = invert_permutation(sorted_indices)
     if batch_sizes is not None:
@@ -156,7 +156,7 @@ def _pack(input: Any, lengths: list[int]) -> tuple[Any, Any]:
         for t in range(n):
             batch_sizes[t] += 1
     data = tocha.cat([input[t, :n] for t, n in enumerate(batch_sizes)], 0)
-    return data, tocha.tensor(batch_sizes, dtype=tocha.int64)
+    return data, tocha.tensor(batch_sizes, dtype=tocha.int64)  # type: ignore[operator]
 
 
 def pack_padded_sequence(
@@ -234,7 +234,7 @@ def pad_packed_sequence(
     extra = (total_length or longest) - longest
     steps += [data.new_full((n, *data.shape[1:]), padding_value)] * extra
     padded = tocha.stack(steps, 1 if batch_first else 0)
-    lengths = tocha.tensor([sum(size > i for size in sizes) for i in range(n)], dtype=tocha.int64)
+    lengths = tocha.tensor([sum(size > i for size in sizes) for i in range(n)], dtype=tocha.int64)  # type: ignore[operator]
     order = sequence.unsorted_indices
     if order is None:
         return padded, lengths
