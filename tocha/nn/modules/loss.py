@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from tocha.nn import _reduction
 from tocha.nn import functional as F
 from tocha.nn.modules.distance import PairwiseDistance
+from tocha.nn.modules.linear import Linear
+from tocha.nn.modules.linear_cross_entropy_options import LinearCrossEntropyOptions
 from tocha.nn.modules.module import Module
 
 __all__ = [
@@ -21,6 +24,7 @@ __all__ = [
     "HuberLoss",
     "KLDivLoss",
     "L1Loss",
+    "LinearCrossEntropyLoss",
     "MSELoss",
     "MarginRankingLoss",
     "MultiLabelMarginLoss",
@@ -161,6 +165,65 @@ class CrossEntropyLoss(_WeightedLoss):
             ignore_index=self.ignore_index,
             reduction=self.reduction,
             label_smoothing=self.label_smoothing,
+        )
+
+
+class LinearCrossEntropyLoss(_WeightedLoss):
+    """A linear layer (N, in_features) to (N, num_classes, *out_features) and the cross entropy of its
+    output."""
+
+    __constants__ = ["ignore_index", "reduction", "label_smoothing"]
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        out_features: tuple[int, ...] = (),
+        bias: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        reduction: str = "mean",
+        weight: Any = None,
+        ignore_index: int | None = None,
+        label_smoothing: float = 0.0,
+        options: LinearCrossEntropyOptions | None = None,
+    ) -> None:
+        super().__init__(weight, reduction=reduction)
+        outputs = num_classes * math.prod(out_features)
+        self.linear = Linear(in_features, outputs, bias=bias, device=device, dtype=dtype)
+        self.num_classes = num_classes
+        self.out_features = out_features
+        self.ignore_index = ignore_index
+        self.label_smoothing = label_smoothing
+        self.options = options
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss, reduced."""
+        linear_weight, linear_bias = self.linear.weight, self.linear.bias
+        if self.out_features:
+            linear_weight = linear_weight.unflatten(0, (self.num_classes, *self.out_features))
+            if linear_bias is not None:
+                linear_bias = linear_bias.unflatten(0, (self.num_classes, *self.out_features))
+        return F.linear_cross_entropy(
+            input,
+            linear_weight,
+            target,
+            linear_bias=linear_bias,
+            weight=self.weight,
+            reduction=self.reduction,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            options=self.options,
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.linear.in_features}, num_classes={self.num_classes}, "
+            f"out_features={self.out_features}, bias={self.linear.bias is not None}, "
+            f"reduction={self.reduction}, "
+            f"ignore_index={self.ignore_index}, label_smoothing={self.label_smoothing}, "
+            f"options={self.options}"
         )
 
 
