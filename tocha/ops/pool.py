@@ -266,9 +266,9 @@ def _fractional(name: str, n: int, input: Tensor, kernel_size: Any, output_size:
     channels = input._a.shape[-n - 1]
     if samples is None:
         samples = input.detach().new_empty((batch, channels, n)).uniform_()
-    if samples._a.shape != (batch, channels, n):
-        raise RuntimeError(f"{name}: expected _random_samples of shape {[batch, channels, n]}, got {list(samples.shape)}")
-    return prims.fractional_max_pool(input, samples, kernel=kernel, sizes=sizes)
+    if samples.ndim != 3 or samples._a.shape[0] < batch or samples._a.shape[1:] != (channels, n):
+        raise RuntimeError(f"{name}: expected _random_samples of shape {[batch, channels, n]} (or more), got {list(samples.shape)}")
+    return prims.fractional_max_pool(input, samples[:batch], kernel=kernel, sizes=sizes)
 
 
 def _register_fractional(n: int) -> None:
