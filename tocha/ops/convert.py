@@ -247,6 +247,13 @@ def __array__(input: Tensor, dtype: Any = None, copy: bool | None = None) -> Any
 
 
 @op("method")
+def __array_wrap__(input: Tensor, array: Any, context: Any = None, return_scalar: bool = False) -> Tensor:
+    """What NumPy's functions on tensors return: tensors on the arrays they computed."""
+    array = np.asarray(array)
+    return from_numpy(array.view(np.uint8) if array.dtype.kind == "b" else array)  # bools become uint8, as in torch
+
+
+@op("method")
 def __dlpack_device__(input: Tensor) -> tuple[int, int]:
     """DLPack's device pair (1 CPU, 2 CUDA)."""
     return input._a.__dlpack_device__()  # type: ignore[no-any-return]
@@ -290,6 +297,8 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
     """A tensor sharing memory with any object that speaks DLPack (torch docs: torch.from_dlpack)."""
     if isinstance(ext_tensor, Tensor):
         return ext_tensor.detach()
+    if ext_tensor.__class__.__name__ == "PyCapsule":
+        ext_tensor = _Capsule(ext_tensor)
     if ext_tensor.__dlpack_device__()[0] == 1:
         array = np.from_dlpack(ext_tensor)
         return wrap(array) if array.flags.writeable else from_numpy(array)
@@ -337,6 +346,25 @@ def frombuffer(
         )
     tensor = wrap(np.frombuffer(buffer, dtype=kind.np, count=count, offset=offset))
     return tensor.requires_grad_() if requires_grad else tensor
+
+
+class _Capsule:
+    """A bare DLPack capsule of CPU memory, dressed as an object that speaks the protocol."""
+
+    def __init__(self, capsule: Any) -> None:
+        self.capsule = capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, **unused: Any) -> Any:
+        return self.capsule
+
+
+@op("torch")
+def to_dlpack(tensor: Tensor) -> Any:
+    """A DLPack capsule on the tensor's memory (torch docs: torch.utils.dlpack.to_dlpack)."""
+    return tensor.__dlpack__()
 
 
 def set_values(target: Tensor, array: Any) -> None:

@@ -331,7 +331,15 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None, *, copy: bool | 
         out = from_dlpack(data).to(device=to_device(device), dtype=dtype)
     else:
         out = tensor(data, dtype=dtype, device=device)
+    if copy is False and not _shares(out, data):
+        raise ValueError(f"asarray: can't alias data of type {type(data).__name__} as {out.dtype} without copying")
     return out.requires_grad_() if requires_grad else out
+
+
+def _shares(out: Tensor, data: Any) -> bool:
+    if isinstance(data, Tensor):
+        return out._a is data._a
+    return out.is_cpu and isinstance(data, np.ndarray) and np.may_share_memory(out._a, data)
 
 
 @op("torch")

@@ -97,12 +97,6 @@ def is_inference(input: Tensor) -> bool:
 
 
 @op("method")
-def has_names(input: Tensor) -> bool:
-    """Whether dimensions carry names: named tensors aren't part of tocha."""
-    return False
-
-
-@op("method")
 def dim_order(input: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
     """Dimensions from the outermost in memory to the innermost (torch docs: Tensor.dim_order)."""
     strides = input.stride()

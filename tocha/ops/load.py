@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from tocha.ops import activation
 from tocha.ops import attention
+from tocha.autograd import engine
 from tocha.ops import arithmetic
 from tocha.ops import arrange
 from tocha.ops import complex
@@ -27,6 +28,7 @@ from tocha.ops import loss
 from tocha.ops import margin_loss
 from tocha.ops import matmul
 from tocha.ops import memory
+from tocha.ops import mutate
 from tocha.ops import norm
 from tocha.ops import padding
 from tocha.ops import pool

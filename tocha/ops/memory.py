@@ -58,7 +58,7 @@ def _reshape_memory(input: Tensor, shape: tuple[int, ...]) -> None:
         input._a = grown
 
 
-@op("method")
+@op("method torch")
 def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
     """`resize_` to the template's shape (torch docs: Tensor.resize_as_)."""
     resize_(input, tuple(the_template.shape))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from tocha.backends import namespace
 from tocha.dispatch.registry import NAMESPACES, name_it, public
@@ -22,10 +25,22 @@ def _forward(name: str, dunder: str) -> None:
         except TypeError:
             if isinstance(other, (Tensor, bool, int, float, complex)):
                 raise
-            return NotImplemented
+            return _with_array(dunder, self, other)
 
     name_it(call, dunder, "Tensor")
     setattr(Tensor, dunder, call)
+
+
+def _with_array(dunder: str, self: Tensor, other: Any) -> Any:
+    """NumPy arrays beside a tensor: NumPy computes, by its own promotion, and the result becomes a tensor."""
+    if not isinstance(other, np.ndarray):
+        return NotImplemented
+    from tocha.ops.convert import from_numpy, numpy
+
+    own = numpy(self)
+    if dunder.startswith("__r") and dunder != "__rshift__":
+        return from_numpy(np.asarray(getattr(operator, f"__{dunder[3:]}")(other, own)))
+    return from_numpy(np.asarray(getattr(operator, dunder)(own, other)))
 
 
 def _reflected(name: str, dunder: str) -> None:
@@ -38,7 +53,7 @@ def _reflected(name: str, dunder: str) -> None:
         except TypeError:
             if isinstance(other, (Tensor, bool, int, float, complex)):
                 raise
-            return NotImplemented
+            return _with_array(dunder, self, other)
 
     name_it(call, dunder, "Tensor")
     setattr(Tensor, dunder, call)
@@ -69,7 +84,7 @@ def attach() -> None:
             setattr(Tensor, f"__i{dunder[2:]}", getattr(Tensor, name + "_"))
     Tensor.__rdiv__ = Tensor.__rtruediv__  # type: ignore[attr-defined]
     Tensor.__div__ = Tensor.__truediv__  # type: ignore[attr-defined]
-    for name in ("__bool__", "__float__", "__int__", "__complex__", "__index__", "__len__", "__iter__", "__contains__", "__format__"):
+    for name in ("__bool__", "__float__", "__int__", "__complex__", "__index__", "__len__", "__iter__", "__contains__", "__format__", "__pos__", "__reversed__"):
         setattr(Tensor, name, public(_PYTHON[name], name, "Tensor"))
 
 
@@ -84,6 +99,8 @@ def _truth(input: Tensor) -> bool:
 
 def _number(kind: type) -> Callable[[Tensor], Any]:
     def convert(input: Tensor) -> Any:
+        if input._a.size != 1:
+            raise ValueError("only one element tensors can be converted to Python scalars")
         return kind(input.item())
 
     return convert
@@ -121,7 +138,12 @@ def _format(input: Tensor, spec: str) -> str:
     return object.__format__(input, spec)
 
 
+def _reversed(input: Tensor) -> Tensor:
+    return input.flip(0) if input._a.ndim else input
+
+
 _PYTHON: dict[str, Callable[..., Any]] = {
     "__bool__": _truth, "__float__": _number(float), "__int__": _number(int), "__complex__": _number(complex), "__index__": _index,
     "__len__": _len, "__iter__": _iter, "__contains__": _contains, "__format__": _format,
+    "__pos__": lambda input: input, "__reversed__": _reversed,
 }  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tocha.dispatch.registry import op
+from tocha.ops import arithmetic as arithmetic  # real and imag
 from tocha.ops import shape as views
 from tocha.ops.arguments import infer_size, shape_of, wrap_dim
 from tocha.ops.join import split_with_sizes
@@ -104,6 +105,18 @@ def mH(input: Tensor) -> Tensor:
         raise RuntimeError(f"tensor.mH is only supported on matrices or batches of matrices. Got {input.ndim}-D tensor.")
     return input.transpose(-2, -1).conj()
 
+
+def _settable(name: str) -> None:
+    """`x.real = value` writes into the view that `x.real` is."""
+
+    def assign(input: Tensor, value: Any) -> None:
+        getattr(input, name).copy_(value)
+
+    setattr(Tensor, name, getattr(Tensor, name).setter(assign))
+
+
+_settable("real")
+_settable("imag")
 
 # ---- *_copy: what the view operators show, in new memory
 
