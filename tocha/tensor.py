@@ -241,14 +241,6 @@ class Tensor(_Operators):
         if table is not None or self._extra is not None:
             extra_of(self).backward_hooks = None if table is None else HookTable(table)
 
-    def backward(
-        self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None
-    ) -> None:
-        """Accumulate the gradient of this tensor into the leaves (torch docs: Tensor.backward)."""
-        from tocha.autograd.engine import backward
-
-        backward(self, gradient, retain_graph, create_graph, inputs=inputs)
-
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
         """Call `hook(grad)` when the gradient of this tensor is known; it may return another (torch docs)."""
         if not self._rg:
@@ -354,6 +346,7 @@ class Tensor(_Operators):
         """This tensor, history included, as an instance of the subclass `cls`."""
         from tocha.dispatch.override import alias_as
 
+        version_of(self)
         return alias_as(cls, self)
 
 

@@ -6,16 +6,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from tocha.autograd.graph import Node
 from tocha.autograd.mode import state
-
-if TYPE_CHECKING:
-    from tocha.tensor import Tensor
+from tocha.tensor import Tensor, wrap
 
 Place = Any  # a Node, or a leaf tensor
-Roots = list[tuple[Place, int, "Tensor"]]
+Roots = list[tuple[Place, int, Tensor]]
 
 
 def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets | None = None) -> None:
@@ -78,7 +78,10 @@ def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets |
             leaf = next(iter(grads))
             grad = grads.pop(leaf)
             references = getrefcount(grad)
-            _at_leaf(leaf, grad, create_graph, targets, references)
+            if targets is None and leaf._extra is None:
+                _accumulate(leaf, grad, create_graph, references)
+            else:
+                _at_leaf(leaf, grad, create_graph, targets, references)
     finally:
         state.grad = mode
         state.refresh()
@@ -168,29 +171,25 @@ def _at_leaf(leaf: Tensor, grad: Tensor, create_graph: bool, targets: Targets | 
     node = extra.accumulate() if extra is not None and extra.accumulate is not None else None
     if node is not None and node.hooks is not None:
         grad, references = _pre_hooks(node, grad), 99
-    _accumulate(leaf, grad, create_graph, _unshared(grad, references))
+    _accumulate(leaf, grad, create_graph, references)
     if node is not None and node.hooks is not None:
         _post_hooks(node, (), grad)
 
 
-def _unshared(grad: Tensor, references: int) -> bool:
-    """Whether only the engine refers to this gradient and its memory (the engine's variable and the argument
-    of the count: 2)."""
-    if references > 2 or grad._vc is not None or grad._view is not None or grad._rg:
-        return False
-    return getattr(grad._a, "base", None) is None and getrefcount(grad._a) <= 2
-
-
-def _accumulate(leaf: Tensor, grad: Tensor, create_graph: bool, unshared: bool) -> None:
-    """leaf.grad += grad, then the leaf's post-accumulate hooks."""
+def _accumulate(leaf: Tensor, grad: Tensor, create_graph: bool, references: int) -> None:
+    """leaf.grad += grad, then the leaf's post-accumulate hooks. `references` counts who holds the gradient: 2 is the
+    engine's variable and the argument of the count, so nobody else."""
     if grad._a.dtype is not leaf._a.dtype:
         grad = grad.to(leaf.dtype)
-    if leaf._grad is None:
-        leaf._grad = _owned(grad, leaf, create_graph, unshared)
-    elif create_graph:
-        leaf._grad = leaf._grad + grad
-    else:
+    a = grad._a
+    if create_graph:
+        leaf._grad = grad if leaf._grad is None else leaf._grad + grad
+    elif leaf._grad is not None:
         leaf._grad.add_(grad)
+    elif references <= 2 and grad._vc is None and not grad._rg and a.strides == leaf._a.strides and _owns(grad, a):
+        leaf._grad = grad
+    else:  # `.grad` is changed in place later: it must not share memory with a gradient someone else holds
+        leaf._grad = grad.detach().clone()
     extra = leaf._extra
     if extra is not None and extra.post_accumulate:
         extra.first_use = None
@@ -198,13 +197,9 @@ def _accumulate(leaf: Tensor, grad: Tensor, create_graph: bool, unshared: bool) 
             hook(leaf)
 
 
-def _owned(grad: Tensor, leaf: Tensor, create_graph: bool, unshared: bool) -> Tensor:
-    """The gradient itself if nothing else can hold its memory, else a copy: `.grad` is changed in place later."""
-    if create_graph:
-        return grad
-    if unshared and grad._a.strides == leaf._a.strides:
-        return grad
-    return grad.detach().clone()
+def _owns(grad: Tensor, array: Any) -> bool:
+    """Whether nothing but this gradient (and the two callers' variables and the count's argument) holds its memory."""
+    return grad._view is None and getattr(array, "base", None) is None and getrefcount(array) <= 4
 
 
 class Targets:
@@ -255,7 +250,7 @@ def _prepare_roots(outputs: Sequence[Tensor], grads: Sequence[Any], what: str, b
                 )
             if out._a.dtype.kind == "c":
                 raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
-            grad = out.detach().new_ones(out.shape)
+            grad = _one_like(out)
         elif not hasattr(grad, "_a"):
             raise TypeError(f"gradients can be either Tensors or None, but got {type(grad).__name__}")
         elif grad.shape != out.shape and not batched:
@@ -269,6 +264,14 @@ def _prepare_roots(outputs: Sequence[Tensor], grads: Sequence[Any], what: str, b
             )
         roots.append((edge_of(out), out._nr, grad))
     return roots
+
+
+def _one_like(out: Tensor) -> Tensor:
+    """A tensor of ones in out's shape, type and place."""
+    a = out._a
+    if a.__class__ is np.ndarray and out.__class__ is Tensor:
+        return wrap(np.ones(a.shape, a.dtype))
+    return out.detach().new_ones(out.shape)
 
 
 def _sequence(value: Any, length: int) -> tuple[Any, ...]:
@@ -340,3 +343,14 @@ def grad(
                 "the desired behavior."
             )
     return tuple(found)
+
+
+def _backward_method(
+    self: Tensor, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None
+) -> None:
+    """Accumulate the gradient of this tensor into the leaves (torch docs: Tensor.backward)."""
+    backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+
+_backward_method.__name__ = "backward"
+Tensor.backward = _backward_method  # type: ignore[attr-defined]

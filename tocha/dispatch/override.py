@@ -25,6 +25,7 @@ class _Stacks(threading.local):
         self.function_modes: list[Any] = []
         self.interpreters: list[Any] = []
         self.subclass_functions_disabled = 0
+        self.outside: list[tuple[list[Any], int]] = []  # what was in force around each running engine
 
 
 stacks = _Stacks()
@@ -37,7 +38,7 @@ def disabled_torch_function(func: Any, types: Any, args: tuple[Any, ...] = (), k
 
 def classify(cls: type) -> None:
     """Enter a new Tensor subclass in the tables of plain classes."""
-    if cls.__dict__.get("__torch_function__") is not None and _function_of(cls) is disabled_torch_function:
+    if _function_of(cls) is disabled_torch_function:
         PLAIN.add(cls)
     if not hasattr(cls, "__torch_dispatch__"):
         NO_DISPATCH.add(cls)
@@ -64,6 +65,17 @@ class _Overrides(dict[type, bool]):
 
 
 OVERRIDES = _Overrides()
+
+
+class _Handlers(dict[type, bool]):
+    """Whether a Tensor class has a __torch_function__ other than Tensor's own, which leaves what isn't a tensor alone."""
+
+    def __missing__(self, cls: type) -> bool:
+        self[cls] = has = OVERRIDES[cls] and _function_of(cls) is not _function_of(Tensor)
+        return has
+
+
+HANDLERS = _Handlers()
 
 
 def overrides(a: Any, depth: int = 0) -> bool:
@@ -120,9 +132,11 @@ def dispatch_function(
         got = type(a).__torch_function__(public, types, args, kwargs)
         if got is not NotImplemented:
             return got
+    asked_of = [f"  - mode object {modes[-1]!r}"] if modes else []
+    asked_of += [f"  - tensor subclass {t!r}" for t in types]
     raise TypeError(
         f"Multiple dispatch failed for 'torch.{getattr(public, '__name__', public)}'; all __torch_function__ handlers "
-        f"returned NotImplemented: {', '.join(t.__name__ for t in types) or type(modes[-1]).__name__}"
+        "returned NotImplemented:\n\n" + "\n".join(asked_of)
     )
 
 
@@ -136,6 +150,41 @@ class DisableTorchFunctionSubclass:
         stacks.subclass_functions_disabled -= 1
 
 
+class DisableTorchFunction:
+    """Inside, neither subclasses nor function modes are asked."""
+
+    def __enter__(self) -> None:
+        self._modes, stacks.function_modes = stacks.function_modes, []
+        stacks.subclass_functions_disabled += 1
+
+    def __exit__(self, *exc: object) -> None:
+        stacks.function_modes = self._modes
+        stacks.subclass_functions_disabled -= 1
+
+
+def hide_overrides() -> None:
+    """Ask nobody until `restore_overrides`: the engine's own work isn't made of public calls."""
+    stacks.outside.append((stacks.function_modes, stacks.subclass_functions_disabled))
+    stacks.function_modes, stacks.subclass_functions_disabled = [], 1
+
+
+def restore_overrides() -> None:
+    """Undo the last `hide_overrides`."""
+    stacks.function_modes, stacks.subclass_functions_disabled = stacks.outside.pop()
+
+
+class user_code:
+    """Around a user's function that the engine calls: what it does is asked about as outside the engine."""
+
+    def __enter__(self) -> None:
+        self._held = stacks.function_modes, stacks.subclass_functions_disabled
+        if stacks.outside:
+            stacks.function_modes, stacks.subclass_functions_disabled = stacks.outside[-1]
+
+    def __exit__(self, *exc: object) -> None:
+        stacks.function_modes, stacks.subclass_functions_disabled = self._held
+
+
 def default_torch_function(
     cls: type, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -144,10 +193,10 @@ def default_torch_function(
         return NotImplemented
     with DisableTorchFunctionSubclass():
         got = func(*args, **kwargs)
-    return got if func in _KEEPS_CLASS else _convert(got, cls)
+    return got if func in KEEPS_CLASS else _convert(got, cls)
 
 
-_KEEPS_CLASS: set[Any] = set()
+KEEPS_CLASS: set[Any] = set()  # results of these functions stay what they are
 
 
 def _convert(got: Any, cls: type) -> Any:
@@ -165,7 +214,9 @@ def alias_as(cls: type, source: Tensor) -> Any:
     """`source` with its history, as an instance of `cls`."""
     out = wrap_as(cls, source._a)
     out._rg, out._node, out._nr, out._vc = source._rg, source._node, source._nr, source._vc
-    out._view, out._extra = source._view, None
+    view = source._view
+    out._view = None if view is None else View(view.base, view.chain, view.version, view.kind)
+    out._extra = None
     if source._rg is True and source._node is None:
         from tocha.dispatch.inplace import Identity
 
@@ -194,4 +245,4 @@ def dispatch_prim(prim: Any, args: tuple[Any, ...], params: dict[str, Any]) -> A
     return interpret.run(prim, args, params)
 
 
-__all__ = ["FUNCTION_MODES", "INTERPRETERS", "NO_DISPATCH", "OVERRIDES", "PLAIN", "View"]
+__all__ = ["FUNCTION_MODES", "HANDLERS", "INTERPRETERS", "NO_DISPATCH", "OVERRIDES", "PLAIN", "View"]

@@ -9,7 +9,8 @@ A primitive is data: a kernel on raw arrays and a rule for gradients. The *names
 Positional parameters after `xp` are tensors (or None), keyword-only ones are static. A vjp asks by name for what it
 needs, and only that is saved: a tensor argument (`input`; `*indices` gives the tuple of them), an output (`out`, `mean`), `input_shape`, `input_dtype`, a
 static parameter, or `needs` (which arguments want a gradient). `vjp` is one function returning a gradient for every
-tensor argument, or a tuple with one function per argument, of which only those wanted are run.
+tensor argument, or a tuple with one function per argument, of which only those wanted are run (and `joint`, one function
+for when all are).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Prim:
     """One primitive. Calling it is `bind(self, ...)`."""
 
     __slots__ = (
-        "__dict__", "arguments", "batch", "doc", "family", "fit", "half", "impl", "infer", "name", "outputs",
+        "__dict__", "arguments", "batch", "doc", "family", "fit", "half", "impl", "infer", "joint", "name", "outputs",
         "parameters", "plans", "scalar", "tags", "variadic", "vjp",
     )  # fmt: skip
 
@@ -46,9 +47,10 @@ class Prim:
         batch: Callable[..., Any] | None = None,
         half: str = "float32",
         tags: tuple[str, ...] = (),
+        joint: Callable[..., Any] | None = None,
     ) -> None:
         self.name, self.family, self.impl, self.vjp, self.outputs = name, family, impl, vjp, outputs
-        self.infer, self.batch, self.tags = infer, batch, frozenset(tags)
+        self.infer, self.batch, self.tags, self.joint = infer, batch, frozenset(tags), joint
         # "float32": half-precision inputs are computed in float32 and rounded once, as torch does; "native": the
         # kernel moves elements and works on any type.
         self.half = half
@@ -105,14 +107,15 @@ class Plan:
     """For one primitive and one set of wanted gradients: the values to save, and each rule with the positions of its
     arguments among them."""
 
-    __slots__ = ("joint", "outputs", "prim", "rules", "sources", "special", "tensors")
+    __slots__ = ("in_order", "joint", "outputs", "prim", "rules", "sources", "special", "tensors", "variadic")
 
     def __init__(self, prim: Prim, needs: tuple[bool, ...]) -> None:
         self.prim = prim
         sources: dict[tuple[int, Any], int] = {}
         rules = []
-        functions = [(None, prim.vjp)] if callable(prim.vjp) else list(enumerate(prim.vjp))
-        self.joint = callable(prim.vjp)
+        joint = prim.vjp if callable(prim.vjp) else prim.joint if all(needs) else None
+        functions = list(enumerate(prim.vjp)) if joint is None else [(None, joint)]
+        self.joint = joint is not None
         for i, function in functions:
             if function is None or (i is not None and not needs[i]):
                 continue
@@ -123,7 +126,9 @@ class Plan:
         self.rules = tuple(rules)
         self.sources = tuple(sources)
         self.tensors = tuple(p for p, (kind, _) in enumerate(self.sources) if kind == ARGUMENT)
-        self.special = any(kind in (OUTPUT, ALL_ARGUMENTS) for kind, _ in self.sources)
+        self.variadic = any(kind == ALL_ARGUMENTS for kind, _ in self.sources)
+        self.special = self.variadic or any(kind == OUTPUT for kind, _ in self.sources)
+        self.in_order = all(not by_name and places == tuple(range(len(self.sources))) for _, _, places, by_name in rules)
         self.outputs = tuple((p, key) for p, (kind, key) in enumerate(self.sources) if kind == OUTPUT)
 
 
@@ -188,11 +193,16 @@ class PrimNode(Node):
             version = getattr(values[p], "_vc", None)
             if version is not None and version.stamp < order:
                 check_unchanged(version, self, values[p])
-        if plan.special or self.packed:
+        if plan.special:
+            values = self._unpack(values) if self.packed or plan.variadic else self._with_outputs(list(values))
+        elif self.packed:
             values = self._unpack(values)
         if plan.joint:
             _, function, positions, keywords = plan.rules[0]
-            got = function(grad, *[values[p] for p in positions], **{n: values[p] for n, p in keywords})
+            if plan.in_order:
+                got = function(grad, *values)
+            else:
+                got = function(grad, *[values[p] for p in positions], **{n: values[p] for n, p in keywords})
             grads: list[Tensor | None] = list(got) if got.__class__ is not Tensor else [got]
         else:
             grads = [None] * len(self.edges)
@@ -213,6 +223,9 @@ class PrimNode(Node):
                 for v in values[p]:
                     if isinstance(v, Tensor):
                         check_unchanged(v._vc, self, v)
+        return self._with_outputs(values)
+
+    def _with_outputs(self, values: list[Any]) -> list[Any]:
         for position, number in self.plan.outputs:
             value = values[position]
             if isinstance(value, Tensor):  # came out of an unpack hook
@@ -221,7 +234,8 @@ class PrimNode(Node):
             out._rg, out._node, out._nr = True, self, number
             if self.output_versions is not None:
                 out._vc = self.output_versions.get(number)
-                check_unchanged(out._vc, self, out)
+                if out._vc is not None:
+                    check_unchanged(out._vc, self, out)
             values[position] = out
         return values
 

@@ -15,6 +15,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tocha.dispatch.attributes import overridable_property
 from tocha.dispatch.override import FUNCTION_MODES, OVERRIDES, dispatch_function, overrides
 from tocha.tensor import Tensor
 
@@ -62,7 +63,7 @@ def add_spellings(name: str, function: Callable[..., Any], words: list[str], inp
         if space == "method":
             setattr(Tensor, spelled, public(function, spelled, "Tensor"))
         elif space == "property":
-            setattr(Tensor, spelled, property(public(function, spelled, "Tensor")))
+            setattr(Tensor, spelled, overridable_property(function))
         else:
             _enter(space, spelled, public(function, spelled, _QUALIFIED.get(space, "torch." + space), out=out))
 

@@ -49,6 +49,8 @@ from tocha.ops import viewcopy
 from tocha.ops import windows
 from tocha.prims import elementary, logic, rounding, special
 from tocha import printing
-from tocha.ops.operators import attach
+from tocha.dispatch import attributes
+from tocha.ops import operators
 
-attach()
+operators.attach()
+attributes.attach()

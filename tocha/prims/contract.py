@@ -10,7 +10,7 @@ from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
 from tocha.prims.elementary import conj
 from tocha.prims.pointwise import broadcast_shapes
-from tocha.prims.reduce import sum_
+from tocha.prims.reduce import sum_, total
 
 Shape = tuple[int, ...]
 
@@ -22,6 +22,11 @@ def recording(*tensors: Any) -> bool:
             if t is not None and t._rg:
                 return True
     return False
+
+
+def constant(x: Any) -> Any:
+    """A saved output as a constant of a gradient rule: nothing to do unless rules are being recorded."""
+    return x.detach() if state.grad else x
 
 
 def rows(x: Any) -> Any:
@@ -102,10 +107,27 @@ def _linear_infer(input: Any, weight: Any, bias: Any) -> MetaArray:
     return MetaArray((*input.shape[:-1], weight.shape[0]), input.dtype)
 
 
+def _linear_all(g: Any, input: Any, weight: Any) -> Any:
+    """All three gradients at once where the call is plain: one kernel in place of three."""
+    if g._a.ndim != 2 or recording(g, input, weight) or g._a.dtype.kind == "c":
+        return _linear_input(g, weight), _linear_weight(g, input), _linear_bias(g)
+    return linear_backward(g, input, weight)
+
+
+def _linear_bias(g: Any) -> Any:
+    return g if g._a.ndim == 1 else sum_(g, dim=tuple(range(g._a.ndim - 1)), keepdim=False)
+
+
 @prim(
-    "linear", "contract", infer=_linear_infer,
-    vjp=(_linear_input, _linear_weight, lambda g: g if g._a.ndim == 1 else sum_(g, dim=tuple(range(g._a.ndim - 1)), keepdim=False)),
+    "linear_backward", "contract", outputs=("input", "weight", "bias"),
+    infer=lambda g, x, w: [MetaArray(x.shape, x.dtype), MetaArray(w.shape, w.dtype), MetaArray(w.shape[:1], w.dtype)],
 )  # fmt: skip
+def linear_backward(xp: Any, g: Any, x: Any, w: Any) -> Any:
+    """Gradients of linear for matrices g (n, out) and x (n, in)."""
+    return product(xp, g, w), product(xp, g.T, x), total(xp, g, (0,), False)
+
+
+@prim("linear", "contract", infer=_linear_infer, vjp=(_linear_input, _linear_weight, _linear_bias), joint=_linear_all)
 def linear(xp: Any, input: Any, weight: Any, bias: Any) -> Any:
     """input @ weight.T + bias over input's last dimension."""
     out = product(xp, input, weight.T)
