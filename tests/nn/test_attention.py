@@ -121,3 +121,10 @@ def test_choice_of_backend_is_scoped():
     with sdpa_kernel(SDPBackend.MATH):
         assert _cur_sdpa_kernel_backends() == [SDPBackend.MATH]
     assert _cur_sdpa_kernel_backends() == before
+
+
+def test_returned_weights_are_the_ones_after_dropout():
+    m = nn.MultiheadAttention(4, 2, dropout=1.0)
+    x = torch.randn(3, 1, 4)
+    assert m(x, x, x)[1].abs().max() == 0
+    assert m.eval()(x, x, x)[1].sum(-1).tolist() == [[pytest.approx(1.0)] * 3]

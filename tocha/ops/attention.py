@@ -76,7 +76,7 @@ def scaled_dot_product_attention(
 def _attend(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, causal: bool, scale: float | None
 ) -> tuple[Tensor, Tensor]:
-    """The result and the weights before dropout."""
+    """The result and the weights it was made with, so after dropout."""
     name = "scaled_dot_product_attention"
     lead = broadcast_shapes(name, query._a.shape[:-2], key._a.shape[:-2], value._a.shape[:-2])
     if not query._a.shape[:-2] == key._a.shape[:-2] == value._a.shape[:-2]:
@@ -91,7 +91,8 @@ def _attend(
     keep = None
     if dropout_p > 0.0:
         keep = NAMESPACES["F"]["dropout"](query.detach().new_ones(shape), dropout_p, True)
-    return attention(query, key, value, bias, keep, scale=factor, causal=bool(causal))  # type: ignore[no-any-return]
+    out, weights = attention(query, key, value, bias, keep, scale=factor, causal=bool(causal))
+    return out, weights if keep is None else weights * keep
 
 
 # ---- multi-head attention
