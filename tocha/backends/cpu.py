@@ -34,10 +34,10 @@ def __getattr__(attribute: str) -> Any:
         import scipy.special
 
         found = getattr(scipy.special, attribute)
-    elif attribute == "linalg":
-        import scipy.linalg
+    elif attribute == "fft":  # twice as fast as NumPy's on batches
+        import scipy.fft
 
-        found = scipy.linalg
+        found = scipy.fft
     else:
         found = getattr(np, attribute)
     globals()[attribute] = found

@@ -20,10 +20,13 @@ from tocha.dispatch.prim import record
 from tocha.dispatch.registry import name_it
 from tocha.prims import indexing as prims
 from tocha.prims import view
+from tocha.prims.pointwise import number
 from tocha.tensor import Tensor, View, wrap
 
 _ndarray, _new = np.ndarray, object.__new__
 _FULL = slice(None)
+_BOOL, _INT64 = np.dtype(np.bool_), np.dtype(np.int64)
+_QUICK_TYPES = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.int64, np.int32, np.uint8))
 _USE_ITEM = (
     "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim tensor to "
     "a number"
@@ -61,9 +64,51 @@ def getitem(input: Tensor, index: Any) -> Tensor:
     """`input[index]`: a view for integers, slices, None and Ellipsis; a copy if masks or index tensors take part."""
     if input.__class__ in PLAIN and not FUNCTION_MODES and not INTERPRETERS and _is_basic(index):
         return _select(input, index)
+    if index.__class__ in PLAIN and input.__class__ in PLAIN and not (FUNCTION_MODES or INTERPRETERS or (state.grad and input._rg)):
+        got = _take_plain(input._a, index._a)
+        if got is not None:
+            return wrap(got)
     if FUNCTION_MODES or OVERRIDES[input.__class__] or OVERRIDES[index.__class__]:
         return dispatch_function(Tensor.__getitem__, _getitem, (input, index), {})  # type: ignore[attr-defined, no-any-return]
     return _getitem(input, index)
+
+
+def _take_plain(a: Any, index: Any) -> Any:
+    """a[index] for one mask or integer index in CPU memory; None where the general way must look closer."""
+    if a.__class__ is not _ndarray or index.__class__ is not _ndarray or not index.ndim:
+        return None
+    try:
+        if index.dtype is _BOOL and index.shape == a.shape[: index.ndim]:
+            return a[index]
+        if index.dtype is _INT64 and a.ndim:
+            return a.take(index, 0)
+    except IndexError:
+        pass  # the general way raises in words
+    return None
+
+
+def _put_plain(input: Tensor, key: Any, value: Any) -> bool:
+    """`input[key] = value` straight in CPU memory where no history is involved; False where it isn't that simple."""
+    a = input._a
+    if a.__class__ is not _ndarray or 0 in a.strides:
+        return False
+    if value.__class__ in PLAIN:
+        if (state.grad and (input._rg or value._rg)) or value._a.dtype is not a.dtype or value._a.__class__ is not _ndarray:
+            return False
+        value = value._a
+    elif value.__class__ is float or value.__class__ is int:
+        if (state.grad and input._rg) or a.dtype not in _QUICK_TYPES:
+            return False
+        if a.dtype.kind in "iu":
+            value = number(value, a.dtype)
+    else:
+        return False
+    try:
+        state.run(a.__setitem__, key, value)
+    except (IndexError, ValueError, OverflowError):
+        return False  # nothing was written; the general way raises in words
+    version_of(input).bump("__setitem__")
+    return True
 
 
 def _select(input: Tensor, index: Any) -> Tensor:
@@ -318,6 +363,13 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
 
 
 def _setitem(input: Tensor, index: Any, value: Any) -> None:
+    if input.__class__ in PLAIN and not INTERPRETERS:
+        if index.__class__ in PLAIN:
+            key = index._a
+            if key.__class__ is _ndarray and key.ndim and key.dtype in (_BOOL, _INT64) and _put_plain(input, key, value):
+                return
+        elif _is_basic(index) and _put_plain(input, index, value):
+            return
     if input.__class__ in PLAIN and not INTERPRETERS and _is_basic(index):
         target, advanced = _select(input, index), None
     else:

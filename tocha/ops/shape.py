@@ -368,8 +368,17 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
                 raise RuntimeError(
                     f"Sizes of tensors must match except in dimension {d}. Expected size {a} but got size {b} for tensor number {i} in the list."
                 )
-    kind = result_type(tensors)
-    return move.cat(*[x if x._a.dtype is kind.np else x.to(kind) for x in tensors], dim=d)
+    return move.cat(*_one_type(tensors), dim=d)
+
+
+def _one_type(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The tensors, cast to the type they promote to."""
+    first = tensors[0]._a.dtype
+    for x in tensors:
+        if x._a.dtype is not first:
+            kind = result_type(tensors)
+            return [x if x._a.dtype is kind.np else x.to(kind) for x in tensors]
+    return tensors
 
 
 @op("torch out")
@@ -382,7 +391,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         if check_tensor(x, "stack", "tensors", i)._a.shape != shape:
             raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and {list(x.shape)} at entry {i}")
     d = wrap_dim(dim, len(shape) + 1, "stack")
-    return cat([prims.unsqueeze(x, dim=d) for x in tensors], d)
+    return move.stack(*_one_type(tensors), dim=d)
 
 
 @op("torch method")

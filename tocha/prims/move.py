@@ -75,3 +75,20 @@ def cat(xp: Any, *tensors: Any, dim: int) -> Any:
     """Join along an existing dimension; types agree."""
     kept = [t for t in tensors if t.shape != (0,)] or [tensors[0]]
     return xp.concatenate(kept, axis=dim)
+
+
+def _stack_vjp(g: Any, *, dim: int) -> Any:
+    from tocha.prims.view import unbind
+
+    return list(unbind(g, dim=dim))
+
+
+def _stack_infer(*tensors: Any, dim: int) -> MetaArray:
+    shape = tensors[0].shape
+    return MetaArray((*shape[:dim], len(tensors), *shape[dim:]), tensors[0].dtype)
+
+
+@prim("stack", "move", vjp=_stack_vjp, half="native", infer=_stack_infer)
+def stack(xp: Any, *tensors: Any, dim: int) -> Any:
+    """Join along a new dimension; types and shapes agree."""
+    return xp.concatenate([t[(slice(None),) * dim + (None, Ellipsis)] for t in tensors], axis=dim)
