@@ -29,7 +29,7 @@ from tocha.version import __version__
 
 # Modules reached as attributes without an import of their own, as in torch.
 _SUBMODULES = frozenset((
-    "_utils", "amp", "autograd", "backends", "cuda", "data", "fft", "func", "hub", "linalg", "masked", "multiprocessing", "nn", "optim",
+    "_C", "_utils", "amp", "autograd", "backends", "cuda", "data", "fft", "func", "hub", "linalg", "masked", "multiprocessing", "nn", "optim",
     "overrides", "random", "return_types", "serialization", "special", "signal", "storage", "testing", "utils", "version", "viz",
 ))  # fmt: skip
 # Names whose homes load on first use.

@@ -12,6 +12,8 @@ import numpy as np
 
 from tocha.autograd.graph import Node
 from tocha.autograd.mode import state
+from tocha.backends import namespace
+from tocha.dispatch.override import hide_overrides, overridable, restore_overrides, user_code
 from tocha.tensor import Tensor, wrap
 
 Place = Any  # a Node, or a leaf tensor
@@ -29,6 +31,7 @@ def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets |
     state.grad = 1 if create_graph else 0
     state.refresh()
     anomaly = state.anomaly
+    hide_overrides()
     outs: Any
     g: Any
     try:
@@ -83,6 +86,7 @@ def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets |
             else:
                 _at_leaf(leaf, grad, create_graph, targets, references)
     finally:
+        restore_overrides()
         state.grad = mode
         state.refresh()
 
@@ -108,6 +112,11 @@ def _send(place: Place, number: int, grad: Tensor, grads: dict[Place, Any], heap
         grads[place] = held + grad
 
 
+def _call(hook: Any, *args: Any) -> Any:
+    with user_code():
+        return hook(*args)
+
+
 def _pre_hooks(node: Node, grad: Any) -> Any:
     hooks = node.hooks
     assert hooks is not None
@@ -117,7 +126,7 @@ def _pre_hooks(node: Node, grad: Any) -> Any:
             given = grad[number] if several else grad
             if given is None:
                 continue
-            got = hook(given)
+            got = _call(hook, given)
             if got is not None:
                 _check_hook_result(got, given)
                 if several:
@@ -125,7 +134,7 @@ def _pre_hooks(node: Node, grad: Any) -> Any:
                 else:
                     grad = got
     for hook in tuple(hooks.pre.values()):
-        got = hook(tuple(grad) if several else (grad,))
+        got = _call(hook, tuple(grad) if several else (grad,))
         if got is not None:
             got = got if isinstance(got, (tuple, list)) else (got,)
             grad = list(got) if several else got[0]
@@ -148,7 +157,7 @@ def _post_hooks(node: Node, outs: Sequence[Any], grad: Any) -> Sequence[Any]:
     assert node.hooks is not None
     given = tuple(grad) if node.outputs > 1 else (grad,)
     for hook in tuple(node.hooks.post.values()):
-        got = hook(tuple(outs), given)
+        got = _call(hook, tuple(outs), given)
         if got is not None:
             outs = got if isinstance(got, (tuple, list)) else (got,)
     return outs
@@ -160,7 +169,7 @@ def _at_leaf(leaf: Tensor, grad: Tensor, create_graph: bool, targets: Targets | 
     if extra is not None and extra.backward_hooks:
         references = 99  # a hook may have kept the gradient
         for hook in tuple(extra.backward_hooks.values()):
-            got = hook(grad)
+            got = _call(hook, grad)
             if got is not None:
                 _check_hook_result(got, grad)
                 grad = got
@@ -194,11 +203,13 @@ def _accumulate(leaf: Tensor, grad: Tensor, create_graph: bool, references: int)
     if extra is not None and extra.post_accumulate:
         extra.first_use = None
         for hook in tuple(extra.post_accumulate.values()):
-            hook(leaf)
+            _call(hook, leaf)
 
 
 def _owns(grad: Tensor, array: Any) -> bool:
     """Whether nothing but this gradient (and the two callers' variables and the count's argument) holds its memory."""
+    if array.__class__ is not np.ndarray and not namespace(array).owns_memory(array):
+        return False
     return grad._view is None and getattr(array, "base", None) is None and getrefcount(array) <= 4
 
 
@@ -288,7 +299,7 @@ def backward(
     grad_variables: Any = None, inputs: Any = None,
 ) -> None:  # fmt: skip
     """Sum of gradients of `tensors` into the leaves' `.grad` (torch docs: torch.autograd.backward)."""
-    outputs = tuple(tensors) if isinstance(tensors, (tuple, list)) else (tensors,)
+    outputs = _items(tensors)
     roots = _prepare_roots(outputs, _sequence(grad_tensors, len(outputs)), "backward")
     retain = create_graph if retain_graph is None else retain_graph
     if inputs is None:
@@ -316,6 +327,11 @@ def _collect(roots: Roots, inputs: Sequence[Tensor], retain: bool, create_graph:
     return [targets.results.get(place) for place in places]
 
 
+def _items(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+@overridable(lambda outputs, inputs, *rest, **options: (*_items(outputs), *_items(inputs)))
 def grad(
     outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
     only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False, materialize_grads: bool = False,
@@ -324,8 +340,7 @@ def grad(
     if allow_unused is False and materialize_grads:
         raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
     allow_unused = materialize_grads if allow_unused is None else allow_unused
-    outs = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
-    ins = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    outs, ins = _items(outputs), _items(inputs)
     grads = _sequence(grad_outputs, len(outs))
     retain = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:

@@ -6,6 +6,7 @@ argument of a plain class. The rest of this file answers when one of them says n
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,8 +17,8 @@ from tocha.tensor import Tensor, View, wrap_as
 FUNCTION_MODES: list[Any] = []
 INTERPRETERS: list[Any] = []
 
-PLAIN: set[type] = {Tensor}  # no __torch_function__ of their own
-NO_DISPATCH: set[type] = {Tensor}  # no __torch_dispatch__
+PLAIN: set[Any] = {Tensor}  # no __torch_function__ of their own
+NO_DISPATCH: set[Any] = {Tensor}  # no __torch_dispatch__
 
 
 class _Stacks(threading.local):
@@ -25,7 +26,8 @@ class _Stacks(threading.local):
         self.function_modes: list[Any] = []
         self.interpreters: list[Any] = []
         self.subclass_functions_disabled = 0
-        self.outside: list[tuple[list[Any], int]] = []  # what was in force around each running engine
+        self.functions_disabled = 0  # ... and modes too
+        self.outside: list[tuple[int, int]] = []  # what was in force around each running engine
 
 
 stacks = _Stacks()
@@ -92,7 +94,7 @@ def overrides(a: Any, depth: int = 0) -> bool:
 def overloaded(args: Iterable[Any]) -> list[Any]:
     """The arguments whose __torch_function__ must be asked: each type once, subclasses before their bases."""
     found: list[Any] = []
-    if not stacks.subclass_functions_disabled:
+    if not stacks.subclass_functions_disabled and not stacks.functions_disabled:
         for a in args:
             _collect_overloaded(a, 0, found)
     return found
@@ -112,20 +114,24 @@ def _collect_overloaded(a: Any, depth: int, found: list[Any]) -> None:
 
 
 def dispatch_function(
-    public: Callable[..., Any], implementation: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    public: Callable[..., Any],
+    implementation: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    relevant: tuple[Any, ...] | None = None,
 ) -> Any:
-    """Run a public function for which a mode is on or an argument looked unusual."""
-    asked = overloaded((*args, *kwargs.values()))
-    modes = stacks.function_modes
+    """Run a public function for which a mode is on or an argument (one of `relevant`, if given) looked unusual."""
+    asked = overloaded((*args, *kwargs.values()) if relevant is None else relevant)
+    modes = () if stacks.functions_disabled else stacks.function_modes
     if not asked and not modes:
         return implementation(*args, **kwargs)
     types = tuple(type(a) for a in asked)
     if modes:
-        mode = modes.pop()
+        mode = stacks.function_modes.pop()
         try:
             got = mode.__torch_function__(public, types, args, kwargs)
         finally:
-            modes.append(mode)
+            stacks.function_modes.append(mode)
         if got is not NotImplemented:
             return got
     for a in asked:
@@ -138,6 +144,22 @@ def dispatch_function(
         f"Multiple dispatch failed for 'torch.{getattr(public, '__name__', public)}'; all __torch_function__ handlers "
         "returned NotImplemented:\n\n" + "\n".join(asked_of)
     )
+
+
+def overridable(relevant: Callable[..., Iterable[Any]]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a function so that overrides are asked; `relevant`, called like it, returns the arguments to look at."""
+
+    def inner(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            looked_at = tuple(relevant(*args, **kwargs))
+            if (stacks.function_modes and not stacks.functions_disabled) or overloaded(looked_at):
+                return dispatch_function(wrapped, function, args, kwargs, looked_at)
+            return function(*args, **kwargs)
+
+        return wrapped
+
+    return inner
 
 
 class DisableTorchFunctionSubclass:
@@ -154,35 +176,33 @@ class DisableTorchFunction:
     """Inside, neither subclasses nor function modes are asked."""
 
     def __enter__(self) -> None:
-        self._modes, stacks.function_modes = stacks.function_modes, []
-        stacks.subclass_functions_disabled += 1
+        stacks.functions_disabled += 1
 
     def __exit__(self, *exc: object) -> None:
-        stacks.function_modes = self._modes
-        stacks.subclass_functions_disabled -= 1
+        stacks.functions_disabled -= 1
 
 
 def hide_overrides() -> None:
     """Ask nobody until `restore_overrides`: the engine's own work isn't made of public calls."""
-    stacks.outside.append((stacks.function_modes, stacks.subclass_functions_disabled))
-    stacks.function_modes, stacks.subclass_functions_disabled = [], 1
+    stacks.outside.append((stacks.functions_disabled, stacks.subclass_functions_disabled))
+    stacks.functions_disabled = 1
 
 
 def restore_overrides() -> None:
     """Undo the last `hide_overrides`."""
-    stacks.function_modes, stacks.subclass_functions_disabled = stacks.outside.pop()
+    stacks.functions_disabled, stacks.subclass_functions_disabled = stacks.outside.pop()
 
 
 class user_code:
     """Around a user's function that the engine calls: what it does is asked about as outside the engine."""
 
     def __enter__(self) -> None:
-        self._held = stacks.function_modes, stacks.subclass_functions_disabled
+        self._held = stacks.functions_disabled, stacks.subclass_functions_disabled
         if stacks.outside:
-            stacks.function_modes, stacks.subclass_functions_disabled = stacks.outside[-1]
+            stacks.functions_disabled, stacks.subclass_functions_disabled = stacks.outside[-1]
 
     def __exit__(self, *exc: object) -> None:
-        stacks.function_modes, stacks.subclass_functions_disabled = self._held
+        stacks.functions_disabled, stacks.subclass_functions_disabled = self._held
 
 
 def default_torch_function(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tocha
-from tocha.dispatch.override import disabled_torch_function
+from tocha.dispatch.override import DisableTorchFunctionSubclass, disabled_torch_function
 from tocha.tensor import Tensor
 
 __all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "is_lazy"]
@@ -105,8 +105,10 @@ class UninitializedTensorMixin:
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") in _WITHOUT_SHAPE:
-            return disabled_torch_function(func, types, tuple(_plain(a) for a in args), kwargs)
+        name = getattr(func, "__name__", "")
+        if name in _WITHOUT_SHAPE or name in ("__get__", "__set__", "__delete__"):
+            with DisableTorchFunctionSubclass():
+                return func(*(args if name.startswith("__") else map(_plain, args)), **(kwargs or {}))
         raise ValueError(
             f"Attempted to use an uninitialized parameter in {func}. This error happens when you are using a "
             "`LazyModule` or explicitly manipulating `torch.nn.parameter.UninitializedParameter` objects. "

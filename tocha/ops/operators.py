@@ -9,17 +9,29 @@ from typing import Any
 import numpy as np
 
 from tocha.backends import namespace
+from tocha.dispatch.attributes import overridable_method
+from tocha.dispatch.override import FUNCTION_MODES, OVERRIDES, dispatch_function
 from tocha.dispatch.registry import NAMESPACES, name_it, public
 from tocha.tensor import Tensor
 
 _TORCH = NAMESPACES["torch"]
 
 
+#: Operators that handlers of __torch_function__ see under another name than the method's (`x + y` is Tensor.add to them).
+_SEEN_AS = {
+    **{name: name for name in "__eq__ __and__ __or__ __xor__ __floordiv__ __lshift__ __rshift__".split()},
+    "__truediv__": "div",
+}
+
+
 def _forward(name: str, dunder: str) -> None:
     """`x + y`: the method's function, handing unknown operands to the other side."""
     function = getattr(Tensor, name)
+    seen_as = _SEEN_AS.get(dunder)
 
     def call(self: Tensor, other: Any) -> Any:
+        if seen_as and (FUNCTION_MODES or OVERRIDES[self.__class__] or OVERRIDES[other.__class__]):
+            return dispatch_function(getattr(Tensor, seen_as), function, (self, other), {})
         try:
             return function(self, other)
         except TypeError:
@@ -47,9 +59,14 @@ def _reflected(name: str, dunder: str) -> None:
     """`2 - x`."""
     function = _TORCH[name]
 
+    def swapped(self: Tensor, other: Any) -> Any:
+        return function(other, self)
+
     def call(self: Tensor, other: Any) -> Any:
+        if FUNCTION_MODES or OVERRIDES[self.__class__] or OVERRIDES[other.__class__]:
+            return dispatch_function(call, swapped, (self, other), {})
         try:
-            return function(other, self)
+            return swapped(self, other)
         except TypeError:
             if isinstance(other, (Tensor, bool, int, float, complex)):
                 raise
@@ -71,8 +88,10 @@ def attach() -> None:
     for dunder, name in direct.items():
         if not hasattr(Tensor, name):
             continue
-        if dunder in ("__neg__", "__abs__", "__invert__"):
+        if dunder in ("__neg__", "__abs__"):
             setattr(Tensor, dunder, getattr(Tensor, name))
+        elif dunder == "__invert__":
+            setattr(Tensor, dunder, overridable_method(getattr(Tensor, name), name=dunder))
         else:
             _forward(name, dunder)
         reflected = f"__r{dunder[2:]}"
@@ -81,7 +100,7 @@ def attach() -> None:
         elif dunder in ("__sub__", "__truediv__", "__pow__", "__floordiv__", "__mod__", "__matmul__", "__lshift__", "__rshift__"):
             _reflected(name, reflected)
         if hasattr(Tensor, name + "_"):
-            setattr(Tensor, f"__i{dunder[2:]}", getattr(Tensor, name + "_"))
+            setattr(Tensor, f"__i{dunder[2:]}", getattr(Tensor, ("div" if name == "true_divide" else name) + "_"))
     Tensor.__rdiv__ = Tensor.__rtruediv__  # type: ignore[attr-defined]
     Tensor.__div__ = Tensor.__truediv__  # type: ignore[attr-defined]
     for name in ("__bool__", "__float__", "__int__", "__complex__", "__index__", "__len__", "__iter__", "__contains__", "__format__", "__pos__", "__reversed__"):

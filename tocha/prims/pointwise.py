@@ -25,7 +25,7 @@ from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLA
 from tocha.dispatch.prim import ARGUMENT, OUTPUT, Plan, Prim, record, record_two
 from tocha.dispatch.promote import common_dtype
 from tocha.dispatch.registry import add_spellings, name_it
-from tocha.dtypes import HALF, HALF_NP, dtype
+from tocha.dtypes import FLOAT8_NP, HALF, HALF_NP, dtype
 from tocha.tensor import Tensor, wrap
 
 _ndarray, _asarray, _new = np.ndarray, np.asarray, object.__new__
@@ -42,7 +42,7 @@ class Pointwise(Prim):
     """A pointwise primitive. `promote`: 'same' or 'float'; `output`: 'same', 'bool' or 'real' (of the computed type).
 
     `refuse`: types ('bool', 'complex', 'float', 'integral') it isn't defined for. `numbers`: which of two operands may be
-    a Python number ('both', 'second', 'none'). `direct`: types on which the rule is a single NumPy
+    Python numbers ('all': even both at once, 'both': either, 'second', 'none'). `direct`: types on which the rule is a single NumPy
     function giving torch's result, so that eager calls it without promotion.
     """
 
@@ -94,8 +94,8 @@ class Pointwise(Prim):
             return _finish(got, alike, dtypes.bool_.np if self.output == "bool" else alike[0].dtype)
         compute = self.compute_dtype(args)
         target = self.result_dtype(compute).np
-        arrays = [a._a if isinstance(a, Tensor) else a for a in args]
-        first = next(a for a in arrays if hasattr(a, "strides") and not isinstance(a, np.generic))
+        arrays = [a._a if isinstance(a, Tensor) else a.item() if isinstance(a, np.generic) else a for a in args]
+        first = next(a for a in arrays if hasattr(a, "strides"))
         if any(hasattr(a, "strides") and a.__class__ is not first.__class__ for a in arrays):
             tensors = one_device(self, [a for a in arrays if hasattr(a, "strides")])
             arrays = [tensors.pop(0) if hasattr(a, "strides") else a for a in arrays]
@@ -104,6 +104,8 @@ class Pointwise(Prim):
         if xp is meta:
             return meta.MetaArray(self.broadcast([np.shape(a) for a in arrays]), target)
         inner = _FLOAT32 if compute in HALF and self.half == "float32" else compute.np
+        if xp.name == "cuda":
+            return self._on_cuda(xp, arrays, compute.np, inner, target, params)
         arrays = [a.astype(inner, copy=False) if hasattr(a, "astype") else number(a, inner) for a in arrays]
         try:
             got = state.run(self.impl, xp, *arrays, **params)
@@ -111,6 +113,23 @@ class Pointwise(Prim):
             self.broadcast([np.shape(a) for a in arrays])  # raises torch's error if shapes are at fault
             raise
         return _finish(got, arrays, target)
+
+    def _on_cuda(self, xp: Any, arrays: list[Any], given: Any, inner: Any, target: Any, params: dict[str, Any]) -> Any:
+        """The computation on CUDA arrays and numbers. CuPy's loops for single functions of half types round once as well."""
+        if inner is not given and self.ufunc is not None and self.ufunc.__name__ in xp.HALF_FUNCTIONS:
+            if given not in FLOAT8_NP and all(getattr(a, "dtype", None) == given for a in arrays):
+                inner = given
+        operands = [xp.cast(a, inner) if hasattr(a, "astype") else number(a, inner) for a in arrays]
+        try:
+            got = xp.run(self.impl, xp, *operands, **params)
+        except ValueError:
+            self.broadcast([np.shape(a) for a in arrays])
+            raise
+        if not hasattr(got, "strides"):
+            got = xp.asarray(got)
+        if got.dtype is not target:
+            return xp.run(xp.cast, got, target)
+        return got.copy() if any(got is a for a in arrays) else got
 
     def _alike(self, args: tuple[Any, ...]) -> list[Any] | None:
         """The operands' arrays where all are CPU tensors of one float type (nothing to promote), else None."""
@@ -254,7 +273,8 @@ class Form:
 
     def make_public(self, name: str, module: str, out: bool) -> Callable[..., Any]:
         make = _unary if len(self.rule.arguments) == 1 else _binary
-        call = make(self.rule, name)
+        call: Any = make(self.rule, name)
+        call.public = call  # what handlers of __torch_function__ are given
         if self.rule.scaled:
             call = _with_alpha(call)
         call.__doc__, call.rule = self.__doc__, self.rule  # type: ignore[attr-defined]
@@ -266,7 +286,8 @@ class InplaceForm(Form):
     """`x.op_(...)`: straight into x's memory where no gradient is involved."""
 
     def make_public(self, name: str, module: str, out: bool) -> Callable[..., Any]:
-        call = _inplace(self.rule, name)
+        call: Any = _inplace(self.rule, name)
+        call.public = call
         if self.rule.scaled:
             call = _with_alpha(call)
         call.__doc__ = self.__doc__
@@ -283,13 +304,20 @@ def _write_out(rule: Pointwise, name: str, out: Tensor, args: tuple[Any, ...]) -
 def check_operands(name: str, args: tuple[Any, ...], numbers: str = "both") -> None:
     """TypeError for operands that are neither tensors nor, where `numbers` allows them, Python numbers."""
     for i, a in enumerate(args):
-        allowed = numbers == "both" or (numbers == "second" and i > 0)
+        allowed = numbers in ("both", "all") or (numbers == "second" and i > 0)
         if not isinstance(a, (Tensor, *_NUMBERS) if allowed else Tensor):
             label = ("input", "other", "third")[min(i, 2)]
             wanted = "Tensor or Number" if allowed else "Tensor"
             raise TypeError(f"{name}(): argument '{label}' (position {i + 1}) must be {wanted}, not {type(a).__name__}")
     if not any(isinstance(a, Tensor) for a in args):
         raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(args[0]).__name__}")
+
+
+def as_operand(input: Any, other: Any) -> Any:
+    """The first operand, as a 0-d tensor if both are numbers."""
+    if isinstance(input, _NUMBERS) and isinstance(other, _NUMBERS):
+        return wrap(_asarray(input, dtypes.of_scalar(input).np))
+    return input
 
 
 _CHOOSE: tuple[Callable[[Any, Any], tuple[Any, ...]], ...] = (
@@ -343,7 +371,7 @@ def _unary(rule: Pointwise, name: str) -> Callable[..., Any]:
                         record(rule, (input,), (result,), {})
                 return result
         elif FUNCTION_MODES or OVERRIDES[input.__class__]:
-            return dispatch_function(call, plain, (input,), {} if out is None else {"out": out})
+            return dispatch_function(call.public, plain, (input,), _given(out=out))  # type: ignore[attr-defined]
         return plain(input, out=out)
 
     def plain(input: Tensor, *, out: Tensor | None = None) -> Any:
@@ -389,12 +417,14 @@ def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
                             record(rule, (input, other), (result,), {})
                     return result
         elif FUNCTION_MODES or OVERRIDES[input.__class__]:
-            return dispatch_function(call, plain, (input, other), {} if out is None else {"out": out})
+            return dispatch_function(call.public, plain, (input, other), _given(out=out))  # type: ignore[attr-defined]
         if OVERRIDES[other.__class__]:
-            return dispatch_function(call, plain, (input, other), {} if out is None else {"out": out})
+            return dispatch_function(call.public, plain, (input, other), _given(out=out))  # type: ignore[attr-defined]
         return plain(input, other, out=out)
 
     def plain(input: Any, other: Any, *, out: Tensor | None = None) -> Any:
+        if rule.numbers == "all":
+            input = as_operand(input, other)
         check_operands(name, (input, other), rule.numbers)
         return rule(input, other) if out is None else _write_out(rule, name, out, (input, other))
 
@@ -406,10 +436,20 @@ def _with_alpha(call: Callable[..., Any]) -> Callable[..., Any]:
 
     def scaled(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Any:
         if alpha.__class__ is not int or alpha != 1:
-            other = _scale(input, other, alpha)
+            if FUNCTION_MODES or OVERRIDES[input.__class__] or OVERRIDES[other.__class__]:
+                return dispatch_function(scaled, by_factor, (input, other), _given(alpha=alpha, out=out))
+            return by_factor(input, other, alpha, out)
         return call(input, other) if out is None else call(input, other, out=out)
 
+    def by_factor(input: Any, other: Any, alpha: Any, out: Tensor | None = None) -> Any:
+        return call(input, _scale(input, other, alpha), **_given(out=out))
+
+    call.public = scaled  # type: ignore[attr-defined]
     return scaled
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _scale(input: Any, other: Any, alpha: Any) -> Any:
@@ -436,11 +476,12 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
         check_writable(input, name)
         if rule.output == "real" and input._a.dtype.kind == "c":
             raise RuntimeError(f"In-place {rule.name} is not supported for complex tensors.")
-        if input._a.dtype in direct and not (state.grad and (input._rg or _any_rg(others))):
+        if input._a.dtype in direct and not (state.grad and (input._rg or _any_rg(others))) and not input.is_meta:
             arrays = [o._a if isinstance(o, Tensor) else o for o in others]
             if all(_fits(o, input._a) for o in arrays):
+                run = state.run if input._a.__class__ is _ndarray else namespace(input._a).run
                 try:
-                    state.run(ufunc, input._a, *arrays, out=input._a)
+                    run(ufunc, input._a, *arrays, out=input._a)
                 except ValueError:
                     broadcast_shapes(name, *(np.shape(x) for x in (input._a, *arrays)))
                     return assign(input, rule(input, *others), name)
@@ -450,7 +491,7 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
 
     def call(input: Tensor, *others: Any) -> Tensor:
         if FUNCTION_MODES or any(OVERRIDES[x.__class__] for x in (input, *others)):
-            return dispatch_function(call, plain, (input, *others), {})  # type: ignore[no-any-return]
+            return dispatch_function(call.public, plain, (input, *others), {})  # type: ignore[attr-defined, no-any-return]
         return plain(input, *others)
 
     return call
@@ -462,8 +503,8 @@ def _any_rg(others: tuple[Any, ...]) -> bool:
 
 def _fits(other: Any, array: Any) -> bool:
     """Whether a NumPy ufunc gives torch's result for this operand without promotion."""
-    if other.__class__ is _ndarray and array.__class__ is _ndarray:
-        return other.dtype is array.dtype
+    if hasattr(other, "strides"):
+        return other.__class__ is array.__class__ and other.dtype is array.dtype
     if array.dtype not in _REAL_NP:
         return False
     return other.__class__ is float or (other.__class__ is int and -_SMALL <= other <= _SMALL)
