@@ -55,8 +55,9 @@ def view_as(input: Tensor, other: Tensor) -> Tensor:
 @op("torch method")
 def reshape(input: Tensor, *shape: Any) -> Tensor:
     """A view if possible, otherwise a copy, with the given shape (torch docs: torch.reshape)."""
-    wanted = infer_size(shape_of(shape, "reshape"), input._a.size)
-    if wanted == input._a.shape or view_strides(input._a.shape, input._a.strides, wanted) is not None:
+    a = input._a
+    wanted = infer_size(shape_of(shape, "reshape"), a.size)
+    if (a.__class__ is np.ndarray and a.flags.c_contiguous) or view_strides(a.shape, a.strides, wanted) is not None:
         return prims.view(input, shape=wanted)
     return move.unsafe_view(input, shape=wanted)
 
@@ -348,10 +349,24 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 @op("torch out", alias=("concat", "concatenate"))
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors joined along an existing dimension (torch docs: torch.cat)."""
-    if not isinstance(tensors, (tuple, list)) or not tensors:
-        raise ValueError("torch.cat(): expected a non-empty list of Tensors") if isinstance(tensors, (tuple, list)) else TypeError(
-            f"cat(): argument 'tensors' (position 1) must be tuple of Tensors, not {type(tensors).__name__}"
-        )
+    try:
+        shapes = [x._a.shape for x in tensors]
+    except (AttributeError, TypeError):
+        shapes = []
+    first = shapes[0] if shapes else ()
+    if not first or first == (0,) or shapes.count(first) != len(shapes):
+        d = _check_cat(tensors, dim)
+    else:
+        d = wrap_dim(dim, len(first), "cat")
+    return move.cat(*_one_type(tensors), dim=d)
+
+
+def _check_cat(tensors: Any, dim: int) -> int:
+    """The wrapped dimension; TypeError, ValueError or RuntimeError unless the tensors can be joined along it."""
+    if not isinstance(tensors, (tuple, list)):
+        raise TypeError(f"cat(): argument 'tensors' (position 1) must be tuple of Tensors, not {type(tensors).__name__}")
+    if not tensors:
+        raise ValueError("torch.cat(): expected a non-empty list of Tensors")
     for i, x in enumerate(tensors):
         check_tensor(x, "cat", "tensors", i)
     first = next((x for x in tensors if x._a.shape != (0,)), tensors[0])
@@ -366,9 +381,10 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         for axis, (a, b) in enumerate(zip(first._a.shape, x._a.shape, strict=True)):
             if axis != d and a != b:
                 raise RuntimeError(
-                    f"Sizes of tensors must match except in dimension {d}. Expected size {a} but got size {b} for tensor number {i} in the list."
+                    f"Sizes of tensors must match except in dimension {d}. Expected size {a} but got size {b} for tensor number {i} in "
+                    "the list."
                 )
-    return move.cat(*_one_type(tensors), dim=d)
+    return d
 
 
 def _one_type(tensors: Sequence[Tensor]) -> Sequence[Tensor]:

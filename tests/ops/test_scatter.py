@@ -1,0 +1,85 @@
+"""gather, scatter and kin: values, gradients, indices out of range."""
+
+import pytest
+
+import tocha as torch
+
+
+def test_scatter_add_with_an_index_smaller_than_src():
+    src = torch.arange(6.0).reshape(2, 3).requires_grad_()
+    out = torch.zeros(2, 3).scatter_add(1, torch.tensor([[0, 1]]), src)
+    assert out.tolist() == [[0, 1, 0], [0, 0, 0]]
+    out.sum().backward()
+    assert src.grad.tolist() == [[1, 1, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("reduce", "include", "want"),
+    [
+        ("sum", True, [11, 10, 2]), ("sum", False, [6, 7, 2]), ("prod", True, [40, 21, 2]), ("mean", True, [3, 5, 2]),
+        ("mean", False, [3, 7, 2]), ("amax", True, [5, 7, 2]), ("amin", False, [2, 7, 2]),
+    ],
+)  # fmt: skip
+def test_scatter_reduce_of_integers(reduce, include, want):
+    x, index, src = torch.tensor([[5, 3, 2]]), torch.tensor([[0, 0, 1]]), torch.tensor([[2, 4, 7]])
+    assert x.scatter_reduce(1, index, src, reduce, include_self=include).tolist() == [want]
+
+
+def test_prod_gradient_with_a_zero_factor():
+    x = torch.tensor([2.0], requires_grad=True)
+    src = torch.tensor([0.0, 3.0], requires_grad=True)
+    x.scatter_reduce(0, torch.tensor([0, 0]), src, "prod").backward()
+    assert x.grad.tolist() == [0]
+    assert src.grad.tolist() == [6, 0]
+
+
+def test_amax_gradient_is_shared_by_ties():
+    x = torch.tensor([3.0], requires_grad=True)
+    src = torch.tensor([3.0, 1.0, 3.0], requires_grad=True)
+    x.scatter_reduce(0, torch.tensor([0, 0, 0]), src, "amax").backward(torch.tensor([6.0]))
+    assert x.grad.tolist() == [2]
+    assert src.grad.tolist() == [2, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda x: x.gather(1, torch.tensor([[3]])), RuntimeError),
+        (lambda x: x.gather(1, torch.tensor([[-1]])), RuntimeError),
+        (lambda x: x.scatter_add(1, torch.tensor([[7]]), x), RuntimeError),
+        (lambda x: x.index_select(1, torch.tensor([3])), RuntimeError),
+        (lambda x: x.index_copy(1, torch.tensor([3]), x[:, :1]), IndexError),
+        (lambda x: x.take(torch.tensor([6])), IndexError),
+        (lambda x: x.put(torch.tensor([-7]), torch.zeros(1)), IndexError),
+        (lambda x: x.index_put((torch.tensor([2]),), torch.zeros(3), accumulate=True), IndexError),
+    ],
+)
+def test_out_of_range(call, error):
+    with pytest.raises(error, match=r"index -?\d+ is out of bounds for dimension \d with size \d"):
+        call(torch.zeros(2, 3))
+
+
+def test_zero_dim_and_empty():
+    x = torch.tensor(5.0)
+    assert x.gather(0, torch.tensor(0)).item() == 5
+    assert x.scatter(0, torch.tensor(0), 2.0).item() == 2
+    assert x.index_fill(0, torch.tensor([0]), 3.0).item() == 3
+    assert torch.zeros(2, 3).gather(1, torch.zeros(0, 3, dtype=torch.int64)).shape == (0, 3)
+    assert torch.zeros(2, 3).index_add(0, torch.zeros(0, dtype=torch.int64), torch.zeros(0, 3)).shape == (2, 3)
+
+
+def test_index_add_of_rows_in_half_precision_rounds_once():
+    x = torch.zeros(1, dtype=torch.bfloat16)
+    out = x.index_add(0, torch.zeros(300, dtype=torch.int64), torch.ones(300, dtype=torch.bfloat16))
+    assert out.item() == 300  # summing in bfloat16 would stop at 256
+
+
+def test_noncontiguous_target_in_place():
+    x = torch.zeros(3, 2).t()
+    x.index_add_(1, torch.tensor([0, 2, 0]), torch.ones(2, 3))
+    assert x.tolist() == [[2, 0, 1], [2, 0, 1]]
+
+
+def test_out_must_have_the_results_type():
+    with pytest.raises(RuntimeError, match="Expected out tensor to have dtype"):
+        torch.gather(torch.zeros(2, 2), 1, torch.zeros(2, 2, dtype=torch.int64), out=torch.zeros(2, 2, dtype=torch.float64))
