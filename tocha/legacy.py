@@ -19,7 +19,7 @@ class _TensorType(type):
         return isinstance(instance, Tensor) and instance.dtype is cls.dtype
 
     def __call__(cls, *args: Any, device: Any = None) -> Tensor:
-        return legacy_tensor(Tensor, *args, device=device, dtype=cls.dtype)  # type: ignore[no-any-return]
+        return legacy_tensor(Tensor, *args, device=device, dtype=cls.dtype)
 
 
 def tensor_type(name: str) -> Any:

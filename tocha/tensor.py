@@ -313,7 +313,7 @@ class Tensor(_Operators):
 
         set_tensor_state(self, state)
 
-    def __reduce_ex__(self, protocol: int) -> Any:
+    def __reduce_ex__(self, protocol: Any) -> Any:
         from tocha.serialization import reduce_tensor
 
         return reduce_tensor(self, protocol)
@@ -365,7 +365,7 @@ def wrap(array: Any) -> Tensor:
 
 def wrap_as(cls: type, array: Any) -> Any:
     """`wrap` for a subclass."""
-    out = _new(cls)
+    out: Any = _new(cls)
     out._a = array
     out._rg = False
     out._grad = out._node = out._vc = out._view = out._extra = None

@@ -76,7 +76,7 @@ def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets |
                 for edge, number, g in zip(node.edges, numbers, outs, strict=False):
                     if edge is not None and g is not None:
                         _send(edge, number, g, grads, heap)
-        outs = g = grad = None  # so that the counts below see only holders outside this function
+        outs = g = grad = None  # type: ignore[assignment]  # so that the counts below see only holders outside this function
         while grads:
             leaf = next(iter(grads))
             grad = grads.pop(leaf)

@@ -38,7 +38,7 @@ class _Saved:
             mark = _Mark(node, self.order)
             check_unchanged(self.version, mark, self.tensor)  # type: ignore[arg-type]
         if self.unpack_hook is not None:
-            return self.unpack_hook(self.packed)  # type: ignore[no-any-return]
+            return self.unpack_hook(self.packed)
         if self.tensor is not None:
             return self.tensor
         assert self.number is not None
@@ -132,7 +132,7 @@ class FunctionCtx(Node):
                 continue
             if not isinstance(g, Tensor):
                 raise RuntimeError(f"expected Variable or None (got {type(g).__name__})")
-            shape = self._input_shapes[i]
+            shape = self._input_shapes[i]  # type: ignore[attr-defined]
             if shape is None:
                 raise RuntimeError(
                     f"function {self.name()} returned a gradient different from None at position {i + 1}, but the corresponding "

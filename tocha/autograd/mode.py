@@ -164,6 +164,8 @@ class inference_mode(_ContextDecorator):
             return object.__new__(cls)._init(True)(mode)
         return object.__new__(cls)._init(mode)
 
+    _previous: list[tuple[int, bool]]
+
     def _init(self, mode: bool) -> inference_mode:
         self.mode, self._previous = mode, []
         return self

@@ -71,5 +71,5 @@ def attach() -> None:
             setattr(Tensor, name, overridable_property(value.fget, value.fset, value.fdel, name in _TENSORS))  # type: ignore[arg-type]
         elif name in _METHODS:
             setattr(Tensor, name, overridable_method(value, name in ("detach", "requires_grad_")))
-    KEEPS_CLASS.update((Tensor.grad.__get__, Tensor._base.__get__))  # type: ignore[attr-defined]
+    KEEPS_CLASS.update((Tensor.grad.__get__, Tensor._base.__get__))
 

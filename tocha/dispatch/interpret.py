@@ -46,7 +46,7 @@ def run(prim: Prim, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     if special is None:
         return prim.plain(args, params)
     with no_grad():
-        got = _ask(type(special).__torch_dispatch__, prim, args, params)
+        got = _ask(getattr(type(special), "__torch_dispatch__"), prim, args, params)
     return _on_tape(prim, args, params, got)
 
 

@@ -248,7 +248,7 @@ def detach_subclass(source: Tensor, out: Tensor) -> Tensor:
     """`source.detach()` keeps a subclass unless it is a Parameter-like plain class."""
     if source.__class__ in PLAIN or stacks.subclass_functions_disabled:
         return out
-    return _convert(out, source.__class__)  # type: ignore[no-any-return]
+    return _convert(out, source.__class__)
 
 
 def has_dispatch(a: Any) -> bool:

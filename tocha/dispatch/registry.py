@@ -78,7 +78,7 @@ def _enter(space: str, name: str, function: Callable[..., Any]) -> None:
 def public(function: Callable[..., Any], name: str, module: str, out: str | None = None) -> Callable[..., Any]:
     """The function users see: asks for overrides, accepts NumPy's argument names, and out= where `out`."""
     if getattr(function, "is_public", False):  # the pointwise family makes its own, faster form
-        return function.make_public(name, module, out)  # type: ignore[attr-defined, no-any-return]
+        return function.make_public(name, module, out)  # type: ignore[attr-defined]
     implementation = _with_out(function, name, out) if out else function
     short = getattr(function, "short", None)
 

@@ -123,7 +123,7 @@ def _canonical_mask(
             f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both instead.", stacklevel=3
         )
     if not floating:
-        return ON_TENSORS.where(mask, -math.inf, 0.0).to(target_type)  # type: ignore[no-any-return]
+        return ON_TENSORS.where(mask, -math.inf, 0.0).to(target_type)
     return mask
 
 
@@ -241,4 +241,4 @@ def _widen(mask: Tensor | None) -> Tensor | None:
     """One more key, seen by all."""
     if mask is None:
         return None
-    return NAMESPACES["torch"]["cat"]([mask, mask.new_zeros((*mask._a.shape[:-1], 1))], -1)  # type: ignore[no-any-return]
+    return NAMESPACES["torch"]["cat"]([mask, mask.new_zeros((*mask._a.shape[:-1], 1))], -1)

@@ -36,6 +36,8 @@ def _back(g: Tensor, source: Device) -> Tensor:
 
 def _move(input: Tensor, device: Device) -> Tensor:
     here = input.device
+    if here.type == device.type == "cuda" and device.index is None:
+        device = namespace(input._a).current()
     if device.type == here.type and (device.index is None or device.index == here.index):
         return input
     if here.type == "meta":
@@ -63,7 +65,7 @@ def _read_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[DType | Non
     dtype, device = kwargs.get("dtype"), kwargs.get("device")
     flags = []
     for a in args:
-        if isinstance(a, DType) or a in (float, int, bool, complex) and isinstance(a, type):
+        if isinstance(a, DType) or a is float or a is int or a is bool or a is complex:
             dtype = a
         elif isinstance(a, (str, Device)) or (isinstance(a, int) and not isinstance(a, bool)):
             device = a
@@ -256,7 +258,7 @@ def __array_wrap__(input: Tensor, array: Any, context: Any = None, return_scalar
 @op("method")
 def __dlpack_device__(input: Tensor) -> tuple[int, int]:
     """DLPack's device pair (1 CPU, 2 CUDA)."""
-    return input._a.__dlpack_device__()  # type: ignore[no-any-return]
+    return input._a.__dlpack_device__()
 
 
 @op("method")
@@ -371,4 +373,4 @@ def set_values(target: Tensor, array: Any) -> None:
     """Overwrite a tensor's values from a NumPy array of its shape (no history; random numbers use it)."""
     xp = namespace(target._a)
     if xp.name != "meta":
-        store(target._a, xp.from_host(array.astype(target._a.dtype, copy=False)))
+        store(target._a, xp.from_host(array.astype(target._a.dtype, copy=False), target.device.index))

@@ -77,7 +77,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = _MODES[0])
     a, b = a.expand((*lead, *a._a.shape[-2:])), b.expand((*lead, *b._a.shape[-2:]))
     many = max(a._a.shape[-2], b._a.shape[-2]) > _FEW and compute_mode == _MODES[0]
     if p == 2 and (many or compute_mode == _MODES[1]) and a._a.size and b._a.size:
-        return euclidean(a, b)  # type: ignore[no-any-return]
+        return euclidean(a, b)
     return _norm(a.unsqueeze(-2) - b.unsqueeze(-3), p)
 
 

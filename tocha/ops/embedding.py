@@ -56,7 +56,7 @@ def embedding(
     _check_indices("embedding", check_tensor(input, "embedding", "indices"), w.shape[0])
     if max_norm is not None:
         _renormalise(weight, input, max_norm, norm_type)
-    return prims.embedding(weight, input, padding_idx=pad, by_frequency=scale_grad_by_freq)  # type: ignore[no-any-return]
+    return prims.embedding(weight, input, padding_idx=pad, by_frequency=scale_grad_by_freq)
 
 
 @op("torch", name="embedding")
@@ -139,7 +139,7 @@ def embedding_bag(
         if not taken._a.shape[0]:
             return weight.new_zeros((count, weight._a.shape[1]))
         found = taken.gather(0, place.clamp(min=0))
-        return ON_TENSORS.where(place >= 0, found, found.new_zeros(())).to(kind)  # type: ignore[no-any-return]
+        return ON_TENSORS.where(place >= 0, found, found.new_zeros(())).to(kind)
     if per_sample_weights is not None:
         taken = taken * per_sample_weights.reshape(-1, 1)
     taken = taken * counted.to(taken.dtype).unsqueeze(1)
@@ -147,7 +147,7 @@ def embedding_bag(
     if mode == "mean":
         sizes = counted.to(dtypes.int64).new_zeros(max(count, 1)).index_add(0, bag.clamp(min=0), counted.to(dtypes.int64))
         out = out / sizes.clamp(min=1)[:count].unsqueeze(1).to(out.dtype)
-    return out.to(kind)  # type: ignore[no-any-return]
+    return out.to(kind)
 
 
 @op("F")

@@ -36,7 +36,7 @@ def _input(input: Any, name: str, kind: str) -> Tensor:
             raise RuntimeError(f"{name} expects a real input tensor, but got {dtype.name}")
         return input if dtype.is_floating_point else input.to(dtypes.get_default_dtype())
     if dtype.is_complex:
-        return input  # type: ignore[no-any-return]
+        return input
     return input.to((dtype if dtype.is_floating_point else dtypes.get_default_dtype()).to_complex())
 
 
@@ -133,13 +133,13 @@ def _register(base: str) -> None:
     run = _transform(base)
 
     def one(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-        return run(input, None if n is None else (n,), (dim,), norm, base)  # type: ignore[no-any-return]
+        return run(input, None if n is None else (n,), (dim,), norm, base)
 
     def two(input: Tensor, s: Any = None, dim: Any = (-2, -1), norm: str | None = None) -> Tensor:
-        return run(input, s, dim, norm, base + "2")  # type: ignore[no-any-return]
+        return run(input, s, dim, norm, base + "2")
 
     def several(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
-        return run(input, s, dim, norm, base + "n")  # type: ignore[no-any-return]
+        return run(input, s, dim, norm, base + "n")
 
     for function, suffix, over in ((one, "", "one dimension"), (two, "2", "two dimensions"), (several, "n", "several dimensions")):
         function.__name__ = base + suffix

@@ -40,7 +40,7 @@ def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
             f"shape of the array of sliding blocks as {sizes}, but its components must be at least one."
         )
     out = to_columns(x, kernel=kernel, dilation=spread, padding=pads, stride=steps)
-    return out if len(shape) == 4 else out.squeeze(0)  # type: ignore[no-any-return]
+    return out if len(shape) == 4 else out.squeeze(0)
 
 
 @op("F")
@@ -65,7 +65,7 @@ def fold(input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, p
         )
     x = input if len(shape) == 3 else input.unsqueeze(0)
     out = from_columns(x, size=size, kernel=kernel, dilation=spread, padding=pads, stride=steps)
-    return out if len(shape) == 3 else out.squeeze(0)  # type: ignore[no-any-return]
+    return out if len(shape) == 3 else out.squeeze(0)
 
 
 def _needs_channels(name: str, input: Tensor, least: int = 3) -> None:

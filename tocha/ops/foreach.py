@@ -34,7 +34,7 @@ def _per_tensor(name: str, tensors: Sequence[Any], other: Any) -> Sequence[Any]:
             raise RuntimeError(f"{name}: Tensor lists must have the same number of tensors, got {len(tensors)} and {len(other)}")
         return other
     if isinstance(other, Tensor) and other._a.ndim == 1 and name.endswith(("addcmul", "addcdiv")):
-        return other.tolist()  # type: ignore[no-any-return]
+        return other.tolist()
     return [other] * len(tensors)
 
 
@@ -61,7 +61,7 @@ def _enter(name: str, each: Callable[..., Any], positional: Callable[..., Any]) 
 def _inplace(each: Callable[..., Any], name: str) -> Callable[..., Any]:
     method = getattr(Tensor, name + "_", None)
     if method is not None and name not in ("maximum", "minimum"):
-        return method  # type: ignore[no-any-return]
+        return method
 
     def assign_result(first: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         from tocha.dispatch.inplace import assign, check_writable

@@ -26,7 +26,7 @@ def _reflected(x: Tensor, low: float, high: float) -> Tensor:
     distance = (x - low).abs()
     turns = (distance.detach() / span).floor()
     rest = distance - turns * span
-    return ON_TENSORS.where(turns % 2 == 0, rest + low, span - rest + low)  # type: ignore[no-any-return]
+    return ON_TENSORS.where(turns % 2 == 0, rest + low, span - rest + low)
 
 
 def _inside(x: Tensor, size: int, padding: str, align: bool) -> Tensor:
@@ -37,7 +37,7 @@ def _inside(x: Tensor, size: int, padding: str, align: bool) -> Tensor:
         x = _reflected(x, 0.0, float(size - 1)) if align else _reflected(x, -0.5, size - 0.5)
     x = ON_TENSORS.where(x == x, x, 0.0)
     inner = (x > 0) & (x < size - 1)  # the gradient ends at the border itself
-    return ON_TENSORS.where(inner, x, x.detach().clamp(0, size - 1))  # type: ignore[no-any-return]
+    return ON_TENSORS.where(inner, x, x.detach().clamp(0, size - 1))
 
 
 def _unnormalized(grid: Tensor, size: int, align: bool) -> Tensor:
@@ -62,7 +62,7 @@ class _Image:
             flat = flat * size + ON_TENSORS.where(ok, x, 0.0).to(dtypes.int64)
         index = flat.reshape(self.n, 1, -1).expand(self.n, self.c, flat._a.size // max(self.n, 1))
         values = self.flat.gather(2, index).reshape(self.n, self.c, *self.out)
-        return ON_TENSORS.where(valid.unsqueeze(1), values, values.new_zeros(()))  # type: ignore[no-any-return]
+        return ON_TENSORS.where(valid.unsqueeze(1), values, values.new_zeros(()))
 
 
 def _linear(image: _Image, places: list[Tensor]) -> Tensor:
@@ -76,7 +76,7 @@ def _linear(image: _Image, places: list[Tensor]) -> Tensor:
             weight = w if weight is None else weight * w
         value = image.at([low + step for low, step in zip(lows, corner, strict=True)]) * weight.unsqueeze(1)
         total = value if total is None else total + value
-    return total  # type: ignore[no-any-return]
+    return total
 
 
 def _cubic_weights(t: Tensor) -> list[Tensor]:
@@ -100,7 +100,7 @@ def _bicubic(image: _Image, places: list[Tensor], padding: str, align: bool) -> 
         at = [_inside(low + (k - 1), size, padding, align) for low, k, size in zip(lows, (i, j), image.sizes, strict=True)]
         value = image.at(at) * (weights[0][i] * weights[1][j]).unsqueeze(1)
         total = value if total is None else total + value
-    return total  # type: ignore[no-any-return]
+    return total
 
 
 def _check(input: Tensor, grid: Tensor) -> int:

@@ -69,7 +69,7 @@ def getitem(input: Tensor, index: Any) -> Tensor:
         if got is not None:
             return wrap(got)
     if FUNCTION_MODES or OVERRIDES[input.__class__] or OVERRIDES[index.__class__]:
-        return dispatch_function(Tensor.__getitem__, _getitem, (input, index), {})  # type: ignore[attr-defined, no-any-return]
+        return dispatch_function(Tensor.__getitem__, _getitem, (input, index), {})
     return _getitem(input, index)
 
 
@@ -166,7 +166,7 @@ def _getitem(input: Tensor, index: Any) -> Tensor:
     indices = tuple(advanced.values())
     check_broadcast(seen, indices, dims)
     try:
-        return prims.index(seen, *indices, dims=dims)  # type: ignore[no-any-return]
+        return prims.index(seen, *indices, dims=dims)
     except IndexError as error:
         raise _reworded(error, seen) from None
 
@@ -231,7 +231,7 @@ def getitem_view(input: Tensor, key: tuple[Any, ...]) -> Tensor:
     if Ellipsis not in key:
         key = (*key, Ellipsis)
     try:
-        return view.slice_(input, index=key)  # type: ignore[no-any-return]
+        return view.slice_(input, index=key)
     except IndexError as error:
         raise _reworded(error, input) from None
 
@@ -357,7 +357,7 @@ def _to_device(i: Tensor, input: Tensor) -> Tensor:
 def setitem(input: Tensor, index: Any, value: Any) -> None:
     """`input[index] = value`, broadcast; in the tape's books an in-place change of input."""
     if FUNCTION_MODES or OVERRIDES[input.__class__] or OVERRIDES[value.__class__] or OVERRIDES[index.__class__]:
-        dispatch_function(Tensor.__setitem__, _setitem, (input, index, value), {})  # type: ignore[attr-defined]
+        dispatch_function(Tensor.__setitem__, _setitem, (input, index, value), {})
     else:
         _setitem(input, index, value)
 
@@ -403,7 +403,7 @@ def _drop_leading(value: Tensor, target: Tensor) -> Tensor:
     """Without leading dimensions of size 1 that the target doesn't have."""
     extra = value._a.ndim - target._a.ndim
     if extra > 0 and all(n == 1 for n in value._a.shape[:extra]):
-        return view.squeeze(value, dims=tuple(range(extra)))  # type: ignore[no-any-return]
+        return view.squeeze(value, dims=tuple(range(extra)))
     return value
 
 
@@ -464,5 +464,5 @@ def check_range(index: Tensor, size: int, dim: int, negative: bool = False, erro
 
 name_it(getitem, "__getitem__", "Tensor")
 name_it(setitem, "__setitem__", "Tensor")
-Tensor.__getitem__ = getitem  # type: ignore[attr-defined]
-Tensor.__setitem__ = setitem  # type: ignore[attr-defined]
+Tensor.__getitem__ = getitem  # type: ignore[method-assign, assignment]
+Tensor.__setitem__ = setitem  # type: ignore[method-assign, assignment]

@@ -134,7 +134,7 @@ def typename(obj: Any, /) -> str:
     """The name of a tensor's legacy type, or the qualified name of anything else's class (torch docs:
     torch.typename)."""
     if isinstance(obj, Tensor):
-        return str(obj.type())  # type: ignore[attr-defined]
+        return str(obj.type())
     named = obj if hasattr(obj, "__qualname__") else obj.__class__
     module = getattr(named, "__module__", None) or ""
     return named.__qualname__ if module in ("", "builtins") else f"{module}.{named.__qualname__}"

@@ -87,7 +87,7 @@ def _resize(input: Tensor, sizes: list[int], factors: list[float], mode: str, al
     specs = tuple(
         (base, m, s, align, 1.0 / f if f and base != "area" else 0.0) for m, s, f in zip(spatial, sizes, factors, strict=True)
     )
-    return resample(input, specs=specs)  # type: ignore[no-any-return]
+    return resample(input, specs=specs)
 
 
 @op("F")

@@ -188,7 +188,7 @@ def mse_loss(
         input, target = input.expand(shape), target.expand(shape)
     if weight is not None:
         return weighted(prims.mse(input, target, reduction="none"), weight, how)
-    return prims.mse(input, target, reduction=how)  # type: ignore[no-any-return]
+    return prims.mse(input, target, reduction=how)
 
 
 @op("F")
@@ -334,22 +334,21 @@ def gaussian_nll_loss(
 ) -> Tensor:
     """Negative log likelihood of a normal distribution with mean `input` and variance `var`, counted as at least `eps` (without
     gradient where it is raised) (torch docs: torch.nn.functional.gaussian_nll_loss)."""
-    if not isinstance(var, Tensor):
-        var = input.new_full(input.shape, float(var))
-    if var._a.shape != input._a.shape:
-        if tuple(input._a.shape[:-1]) == var._a.shape:
-            var = var.unsqueeze(-1)
-        elif not (var.ndim == input.ndim and var._a.shape[:-1] == input._a.shape[:-1] and var._a.shape[-1] == 1):
+    variance: Tensor = var if isinstance(var, Tensor) else input.new_full(input.shape, float(var))
+    if variance._a.shape != input._a.shape:
+        if tuple(input._a.shape[:-1]) == variance._a.shape:
+            variance = variance.unsqueeze(-1)
+        elif not (variance.ndim == input.ndim and variance._a.shape[:-1] == input._a.shape[:-1] and variance._a.shape[-1] == 1):
             try:
-                broadcast_shapes("gaussian_nll_loss", var._a.shape, input._a.shape)
+                broadcast_shapes("gaussian_nll_loss", variance._a.shape, input._a.shape)
             except RuntimeError:
-                raise ValueError(f"var is of incorrect size: {list(var.shape)} for input of size {list(input.shape)}") from None
+                raise ValueError(f"var is of incorrect size: {list(variance.shape)} for input of size {list(input.shape)}") from None
     how = read_reduction(reduction) if reduction in REDUCTIONS else None
     if how is None:
         raise ValueError(reduction + " is not valid")
-    if not var.is_meta and bool((var < 0).any()):
+    if not variance.is_meta and bool((variance < 0).any()):
         raise ValueError("var has negative entry/entries")
-    raised = var + (var.detach().clamp(min=eps) - var.detach())
+    raised = variance + (variance.detach().clamp(min=eps) - variance.detach())
     losses = 0.5 * (raised.log() + (input - target) ** 2 / raised)
     if full:
         losses = losses + 0.5 * math.log(2 * math.pi)

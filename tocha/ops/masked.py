@@ -70,14 +70,14 @@ def prod(input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype:
 def amax(input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """The largest of the elements kept; the type's lowest value if there are none."""
     input = _cast(input, dtype)
-    return reduce.amax(_filled(input, mask, _lowest(input.dtype), "amax"), dim, bool(keepdim))  # type: ignore[no-any-return]
+    return reduce.amax(_filled(input, mask, _lowest(input.dtype), "amax"), dim, bool(keepdim))
 
 
 @op("masked")
 def amin(input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """The smallest of the elements kept; the type's highest value if there are none."""
     input = _cast(input, dtype)
-    return reduce.amin(_filled(input, mask, _highest(input.dtype), "amin"), dim, bool(keepdim))  # type: ignore[no-any-return]
+    return reduce.amin(_filled(input, mask, _highest(input.dtype), "amin"), dim, bool(keepdim))
 
 
 @op("masked")
@@ -126,10 +126,10 @@ def median(input: Tensor, dim: int = -1, *, keepdim: bool = False, dtype: Any = 
     if not input.is_floating_point():
         raise ValueError(f"input dtype must be floating point for masked.median, got {input.dtype}")
     if mask is None:
-        return _TORCH["median"](input, dim, keepdim).values  # type: ignore[no-any-return]
+        return _TORCH["median"](input, dim, keepdim).values
     if bool(input.detach().isnan().any()):
         raise ValueError("masked.median expected no NaN in the input where a mask is given")
-    return _TORCH["nanmedian"](_filled(input, mask, math.nan, "median"), dim, keepdim).values  # type: ignore[no-any-return]
+    return _TORCH["nanmedian"](_filled(input, mask, math.nan, "median"), dim, keepdim).values
 
 
 @op("masked")
@@ -146,7 +146,7 @@ def logaddexp(
     """logaddexp where an operand's masked elements count as log(0)."""
     first = _filled(_float(input, dtype), input_mask, -math.inf, "logaddexp")
     second = _filled(_float(other, dtype), other_mask, -math.inf, "logaddexp")
-    return _TORCH["logaddexp"](first, second)  # type: ignore[no-any-return]
+    return _TORCH["logaddexp"](first, second)
 
 
 @op("masked")
@@ -212,13 +212,13 @@ def cumprod(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None =
 @op("masked")
 def softmax(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """Softmax over the elements kept, 0 elsewhere."""
-    return _TORCH["softmax"](_filled(_cast(input, dtype), mask, -math.inf, "softmax"), dim)  # type: ignore[no-any-return]
+    return _TORCH["softmax"](_filled(_cast(input, dtype), mask, -math.inf, "softmax"), dim)
 
 
 @op("masked")
 def log_softmax(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """Logarithm of the softmax over the elements kept."""
-    return _TORCH["log_softmax"](_filled(_cast(input, dtype), mask, -math.inf, "log_softmax"), dim)  # type: ignore[no-any-return]
+    return _TORCH["log_softmax"](_filled(_cast(input, dtype), mask, -math.inf, "log_softmax"), dim)
 
 
 @op("masked")

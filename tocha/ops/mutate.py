@@ -91,7 +91,7 @@ def map2_(input: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any
 @op("method")
 def new(input: Tensor, *args: Any, device: Any = None) -> Tensor:
     """The legacy constructor, of input's type: `x.new(2, 3)`, `x.new([1, 2])`."""
-    return legacy_tensor(Tensor, *args, device=device or input.device, dtype=input.dtype)  # type: ignore[no-any-return]
+    return legacy_tensor(Tensor, *args, device=device or input.device, dtype=input.dtype)
 
 
 @op("method")

@@ -54,7 +54,7 @@ def layer_norm(
 ) -> Tensor:
     """Zero mean and unit variance over the last dimensions, then weight and bias of that shape (Ba et al. 2016; torch docs:
     torch.nn.functional.layer_norm)."""
-    return _layer_norm(input, normalized_shape, weight, bias, eps)[0]  # type: ignore[no-any-return]
+    return _layer_norm(input, normalized_shape, weight, bias, eps)[0]
 
 
 @op("torch", name="layer_norm")
@@ -63,7 +63,7 @@ def _torch_layer_norm(
     cudnn_enable: bool = True,
 ) -> Tensor:  # fmt: skip
     """`torch.nn.functional.layer_norm`."""
-    return _layer_norm(input, normalized_shape, weight, bias, eps)[0]  # type: ignore[no-any-return]
+    return _layer_norm(input, normalized_shape, weight, bias, eps)[0]
 
 
 def _given_type(input: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,7 +91,7 @@ def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | No
     wanted = _normalized_shape("rms_norm", input, normalized_shape, weight, None)
     if eps is None:
         eps = dtypes.finfo(dtypes.float32 if input.dtype in dtypes.HALF else input.dtype).eps
-    return prims.rms_norm(input, weight, dims=len(wanted), eps=eps)  # type: ignore[no-any-return]
+    return prims.rms_norm(input, weight, dims=len(wanted), eps=eps)
 
 
 def _complex_rms_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None, eps: float | None) -> Tensor:
@@ -137,7 +137,7 @@ def group_norm(
 ) -> Tensor:
     """Zero mean and unit variance over each group of channels of each sample (Wu and He 2018; torch docs:
     torch.nn.functional.group_norm)."""
-    return _group_norm(input, num_groups, weight, bias, eps)[0]  # type: ignore[no-any-return]
+    return _group_norm(input, num_groups, weight, bias, eps)[0]
 
 
 @op("torch", name="group_norm")
@@ -145,7 +145,7 @@ def _torch_group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5, cudnn_enabled: bool = True
 ) -> Tensor:
     """`torch.nn.functional.group_norm`."""
-    return _group_norm(input, num_groups, weight, bias, eps)[0]  # type: ignore[no-any-return]
+    return _group_norm(input, num_groups, weight, bias, eps)[0]
 
 
 @op("torch")
@@ -267,14 +267,14 @@ def instance_norm(
     if not use_input_stats:
         if running_mean is None or running_var is None:
             raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")
-        return prims.batch_norm_given(input, weight, bias, running_mean, running_var, eps=eps)  # type: ignore[no-any-return]
+        return prims.batch_norm_given(input, weight, bias, running_mean, running_var, eps=eps)
     if rest == 1:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
     out, mean, var = prims.standardize(input, weight, bias, shape=(n, c, rest), axes=(2,), affine=(c, 1), eps=eps)
     if n and (running_mean is not None or running_var is not None):
         _update_running(running_mean, mean.detach().reshape(n, c).sum(0) / n, momentum)
         _update_running(running_var, var.detach().reshape(n, c).sum(0) * (rest / (rest - 1) / n), momentum)
-    return out  # type: ignore[no-any-return]
+    return out
 
 
 @op("torch", name="instance_norm")
@@ -316,4 +316,4 @@ def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, o
         return input / denominator
     from tocha.dispatch.registry import NAMESPACES
 
-    return NAMESPACES["torch"]["div"](input, denominator, out=out)  # type: ignore[no-any-return]
+    return NAMESPACES["torch"]["div"](input, denominator, out=out)

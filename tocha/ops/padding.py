@@ -43,7 +43,7 @@ def _mapped(input: Tensor, pad: Sequence[int], mode: str) -> Tensor:
         if out <= 0 or (mode == "replicate" and size == 0):
             raise RuntimeError(f"pad: input of size {list(input.shape)} with padding ({low}, {high}) gives an output size of {out}: too small")
         specs.append((mode, size, out, False, float(low)))
-    return resample(input, specs=tuple(specs))  # type: ignore[no-any-return]
+    return resample(input, specs=tuple(specs))
 
 
 @op("F")

@@ -83,7 +83,7 @@ def _avg_pool(
     if divisor == 0:
         raise RuntimeError("divisor must be not zero")
     sizes = _sizes(name, input, kernel, steps, pads, (1,) * n, ceil_mode)
-    return prims.avg_pool(  # type: ignore[no-any-return]
+    return prims.avg_pool(
         input, kernel=kernel, stride=steps, padding=pads, sizes=sizes, include_pad=bool(count_include_pad), divisor=divisor
     )
 
@@ -120,7 +120,7 @@ def _adaptive_avg(name: str, n: int, input: Tensor, output_size: Any) -> Tensor:
     if sizes == (1,) * n:
         return input.mean(dims, keepdim=True)
     specs = tuple(("area", m, s, False, 0.0) for m, s in zip(input._a.shape[-n:], sizes, strict=True))
-    return resample(input, specs=specs)  # type: ignore[no-any-return]
+    return resample(input, specs=specs)
 
 
 def _adaptive_max(name: str, n: int, input: Tensor, output_size: Any, indices: bool) -> Any:

@@ -38,7 +38,7 @@ def arange(
     _check_direction(start, end, step)
     length = -((start - end) // step) if integers else math.ceil((end - start) / step)
     if found.category == dtypes.INTEGRAL and not integers:  # counted in the numbers given, but made of whole ones
-        start, end, step = int(start), int(end), int(step)
+        start, end, step = int(start), int(end), int(step)  # type: ignore[arg-type]
         if found is dtypes.int64:
             if step == 0:
                 raise ValueError("step must be nonzero")
@@ -117,7 +117,7 @@ def _evenly(first: Any, last: Any, steps: int, dtype: DType) -> Any:
     work = np.float32 if dtype is dtypes.float32 else np.float64
     if dtype.category == dtypes.INTEGRAL:
         first, last = int(first), int(last)
-    a, b = work(first), work(last)
+    a, b = work(first), work(last)  # type: ignore[assignment]
     step = float((b - a) / work(max(steps - 1, 1)))
     up, down = fma64(i, step, float(a)), fma64(back, -step, float(b))
     return np.where(upper, down, up)

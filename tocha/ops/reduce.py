@@ -275,7 +275,7 @@ def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, 
     if isinstance(p, str):
         if p == "nuc":
             linalg = NAMESPACES["linalg"]["matrix_norm"]
-            return linalg(input, "nuc", (-2, -1) if dim is None else dim, keepdim)  # type: ignore[no-any-return]
+            return linalg(input, "nuc", (-2, -1) if dim is None else dim, keepdim)
         if p != "fro":
             raise RuntimeError(f"Only valid p values are numbers, 'fro' and 'nuc', got {p!r}")
         p = 2

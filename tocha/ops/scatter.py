@@ -24,7 +24,7 @@ def _check_index(index: Any, name: str) -> Tensor:
         if index._a.size:
             raise RuntimeError(f"{name}(): Expected dtype int64 for index")
         return index.long()
-    return index  # type: ignore[no-any-return]
+    return index
 
 
 def _along(input: Tensor, dim: int, index: Any, src: Tensor | None, name: str) -> int:

@@ -60,7 +60,7 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
 
 def _where_method(self: Tensor, condition: Any, other: Any) -> Tensor:
     """self where the condition holds, else other (torch docs: Tensor.where)."""
-    return where(condition, self, other)  # type: ignore[no-any-return]
+    return where(condition, self, other)
 
 
 _where_method.__name__ = "where"

@@ -37,7 +37,7 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 @op("torch method out")
 def msort(input: Tensor) -> Tensor:
     """Values sorted along the first dimension (torch docs: torch.msort)."""
-    return sort(input, 0)[0]  # type: ignore[no-any-return]
+    return sort(input, 0)[0]
 
 
 @op("torch method strictout")
@@ -299,7 +299,7 @@ def _edges(name: str, columns: Tensor, bins: Any, range: Any, i: int, given: Ten
             raise RuntimeError(f"torch.{name}: min {low} should not exceed max {high} for dimension {i}")
         if low == high:
             low, high = low - 0.5, high + 0.5
-    return NAMESPACES["torch"]["linspace"](low, high, bins + 1, dtype=columns.dtype, device=columns.device)  # type: ignore[no-any-return]
+    return NAMESPACES["torch"]["linspace"](low, high, bins + 1, dtype=columns.dtype, device=columns.device)
 
 
 def _density(counts: Tensor, edges: list[Tensor]) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,11 +29,11 @@ SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.050700987355480493
 class TensorHandler:
     """The handler under which a scalar rule computes on tensors, recorded on the tape."""
 
-    _SPELLING = {"div": "true_divide"}
+    _SPELLING: ClassVar[dict[str, str]] = {"div": "true_divide"}
 
     def __getattr__(self, name: str) -> Any:
         spelled = self._SPELLING.get(name, name)
-        found = REGISTRY.get(spelled)
+        found: Any = REGISTRY.get(spelled)
         if not isinstance(found, Pointwise):
             found = NAMESPACES["torch"][spelled]
         setattr(self, name, found)

@@ -63,7 +63,7 @@ def _with_moments(g: Any, of_moments: Any, input: Any, weight: Any, bias: Any, s
     """The gradient when the mean or variance was used too (native_group_norm and its like)."""
     found = (None, None, None) if g is None else _vjp_formula(g, input, weight, bias, shape, axes, affine, eps)
     x, n = input.reshape(shape), _count(shape, axes)
-    total = 0 if of_moments[0] is None else of_moments[0] / n
+    total: Any = 0 if of_moments[0] is None else of_moments[0] / n
     if of_moments[1] is not None:
         total = total + (x - x.sum(axes, keepdim=True) / n) * (of_moments[1] * (2 / n))
     extra = total.expand(shape).reshape(input.shape).to(input.dtype)

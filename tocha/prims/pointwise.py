@@ -277,7 +277,7 @@ class Form:
         call.public = call  # what handlers of __torch_function__ are given
         if self.rule.scaled:
             call = _with_alpha(call)
-        call.__doc__, call.rule = self.__doc__, self.rule  # type: ignore[attr-defined]
+        call.__doc__, call.rule = self.__doc__, self.rule
         name_it(call, name, module)
         return call
 
@@ -476,7 +476,7 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
         check_writable(input, name)
         if rule.output == "real" and input._a.dtype.kind == "c":
             raise RuntimeError(f"In-place {rule.name} is not supported for complex tensors.")
-        if input._a.dtype in direct and not (state.grad and (input._rg or _any_rg(others))) and not input.is_meta:
+        if input._a.dtype in direct and not (state.grad and (input._rg or _any_rg(others))) and input._a.__class__ is not meta.MetaArray:
             arrays = [o._a if isinstance(o, Tensor) else o for o in others]
             if all(_fits(o, input._a) for o in arrays):
                 run = state.run if input._a.__class__ is _ndarray else namespace(input._a).run
@@ -491,7 +491,7 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
 
     def call(input: Tensor, *others: Any) -> Tensor:
         if FUNCTION_MODES or any(OVERRIDES[x.__class__] for x in (input, *others)):
-            return dispatch_function(call.public, plain, (input, *others), {})  # type: ignore[attr-defined, no-any-return]
+            return dispatch_function(call.public, plain, (input, *others), {})  # type: ignore[attr-defined]
         return plain(input, *others)
 
     return call

@@ -166,7 +166,7 @@ def _places(x: Any) -> Any:
 
 
 def _infer(position: int) -> Any:
-    def infer(input: Any, *, specs: tuple[Spec, ...]) -> MetaArray:
+    def infer(input: Any, *, specs: tuple[Any, ...]) -> MetaArray:
         lead = input.shape[: len(input.shape) - len(specs)]
         return MetaArray((*lead, *(s[position] for s in specs)), input.dtype)
 
