@@ -195,6 +195,10 @@ def test_a_hook_put_into_the_table_directly_runs():
     m = nn.Identity()
     m._forward_hooks[0] = lambda m, a, out: out + 1
     assert m(1) == 2
+    m = nn.Identity()
+    m._forward_pre_hooks = {}
+    m._forward_pre_hooks[0] = lambda m, a: a[0] + 1
+    assert m(1) == 2
 
 
 def test_always_called_hook_runs_after_an_error():

@@ -45,8 +45,8 @@ __all__ = [
 
 T = TypeVar("T", bound="Module")
 
-#: Classes of values that never are a parameter, buffer or child (None and tensors may be).
-_PLAIN = frozenset({bool, int, float, complex, str, bytes, tuple, list, dict, set})
+#: Classes of values that never are a parameter, buffer, child or table of hooks (None and tensors may be).
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, tuple, list, set})
 
 
 def _addindent(text: str, spaces: int) -> str:
@@ -182,6 +182,8 @@ class Module(HookedCalls, StatefulModule, ConvertibleModule):
             )(name)
         else:
             object.__setattr__(self, name, value)
+            if name in CALL_TABLES:
+                d["_hooked"] = True
 
     def _forget(self, name: str, keep: str) -> None:
         """Unregister `name` everywhere but in the table `keep`, which is about to get it."""
