@@ -52,7 +52,7 @@ class CrossMapLRN2d(Module):
         reach = int((self.size - 1) / 2 + 1)
         ahead = channel[None, :] - channel[:, None]
         window = (ahead < reach) & ((ahead > -reach) | (channel[None, :] == 0))
-        squares = tocha.einsum("cd,ndhw->nchw", window.to(input.dtype), input.pow(2))
+        squares = (window.to(input.dtype) @ input.pow(2).flatten(2)).view_as(input)
         return input * (self.k + self.alpha / self.size * squares).pow(-self.beta)
 
     def extra_repr(self) -> str:
