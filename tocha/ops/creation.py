@@ -12,7 +12,7 @@ from tocha import dtypes
 from tocha.backends import for_device, namespace
 from tocha.device import Size, preserve_format, strided
 from tocha.device import device as Device
-from tocha.dispatch.inplace import check_writable, mutated
+from tocha.dispatch.inplace import check_writable, mutated, store
 from tocha.dispatch.registry import op
 from tocha.dtypes import dtype as DType
 from tocha.ops.arguments import check_dtype, check_sizes, shape_of, to_device
@@ -27,8 +27,10 @@ def make(shape: Shape, dtype: DType, device: Device, fill: Any = None) -> Tensor
     if xp.name == "meta":
         return wrap(xp.MetaArray(shape, dtype.np))
     if xp.name == "cuda":
+        from tocha.prims.pointwise import number
+
         with xp.on(device.index):
-            return _filled(xp, shape, dtype, fill)
+            return wrap(xp.empty(shape, dtype.np) if fill is None else xp.full(shape, number(fill, dtype.np), dtype.np))
     return _filled(xp, shape, dtype, fill)
 
 
@@ -202,7 +204,7 @@ def _to_array(data: Any, dtype: DType | None) -> tuple[Any, DType]:
     if isinstance(data, (bool, int, float, complex)):
         found = dtype or dtypes.of_scalar(data)
         return _cast_array(data, found, (data,)), found
-    if isinstance(data, (str, bytes)) or data is None:
+    if isinstance(data, (str, bytes)):
         raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
     if hasattr(data, "__array__") and not isinstance(data, (list, tuple)):
         array = np.asarray(data)
@@ -269,28 +271,48 @@ def _cast_array(values: Any, found: DType, leaves: Sequence[Any]) -> Any:
 
 
 def _shape_of_nested(data: Any, leaves: list[Any]) -> Shape:
-    """Collect the leaves of nested sequences and return their shape; ValueError if they are ragged."""
-    if isinstance(data, (Tensor, np.ndarray)) and data.ndim:
+    """Collect the leaves of nested sequences and return their shape, read off the first of each; ValueError or TypeError
+    if the others don't have it."""
+    shape: list[int] = []
+    inner = data
+    while _is_nested(inner):
+        if isinstance(inner, (Tensor, np.ndarray)):
+            shape.extend(inner.shape)
+            break
+        shape.append(len(inner))
+        if not len(inner):
+            break
+        inner = inner[0]
+    _collect(data, 0, shape, leaves)
+    return tuple(shape)
+
+
+def _is_nested(data: Any) -> bool:
+    if isinstance(data, (Tensor, np.ndarray)):
+        return data.ndim > 0
+    if isinstance(data, (str, bytes)):
+        raise ValueError(f"too many dimensions '{type(data).__name__}'")
+    if isinstance(data, (dict, set)) or data is None:
+        raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
+    return hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, np.generic)
+
+
+def _collect(data: Any, dim: int, shape: list[int], leaves: list[Any]) -> None:
+    if dim == len(shape):
+        if _is_nested(data):
+            raise TypeError(f"'{type(data).__name__}' object cannot be interpreted as a number, as its neighbours are")
+        numbers = (bool, int, float, complex, Tensor, np.generic, np.ndarray)
+        leaves.append(data if isinstance(data, numbers) else _as_number(data))
+        return
+    if not _is_nested(data):
+        raise TypeError(f"not a sequence: {type(data).__name__} at dim {dim}, where its neighbours are sequences")
+    if len(data) != shape[dim]:
+        raise ValueError(f"expected sequence of length {shape[dim]} at dim {dim} (got {len(data)})")
+    if isinstance(data, (Tensor, np.ndarray)) and tuple(data.shape) == tuple(shape[dim:]):
         leaves.extend(data.reshape(-1).tolist())
-        return tuple(data.shape)
-    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__") or isinstance(data, (Tensor, np.generic, str, bytes, dict)):
-        if isinstance(data, (str, bytes, dict)) or data is None:
-            raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
-        if not isinstance(data, (bool, int, float, complex, Tensor, np.generic, np.ndarray)):
-            data = _as_number(data)
-        leaves.append(data)
-        return ()
-    length = len(data)
-    inner: Shape | None = None
-    for i in range(length):
-        shape = _shape_of_nested(data[i], leaves)
-        if inner is None:
-            inner = shape
-        elif shape != inner:
-            if len(shape) != len(inner):
-                raise ValueError(f"expected sequence of length {inner[0] if inner else 1} at dim 1 (got {shape[0] if shape else 'a scalar'})")
-            raise ValueError(f"expected sequence of length {inner[0]} at dim 1 (got {shape[0]})")
-    return (length, *(inner or ()))
+        return
+    for i in range(len(data)):
+        _collect(data[i], dim + 1, shape, leaves)
 
 
 def _as_number(data: Any) -> Any:
@@ -397,8 +419,10 @@ def _fill(input: Tensor, value: Any, name: str) -> Tensor:
     if isinstance(value, complex) and not input.dtype.is_complex:
         raise RuntimeError("value cannot be converted to type " + input.dtype.name + " without overflow")
     check_writable(input, name)
-    if not input.is_meta:
+    if input._a.__class__ is np.ndarray:
         input._a[...] = number(value, input._a.dtype)
+    else:
+        store(input._a, number(value, input._a.dtype))
     mutated(input, None, name)
     return input
 

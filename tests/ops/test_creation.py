@@ -1,0 +1,76 @@
+"""Tensors from data: inferred types, ragged lists, sharing, strides of likes."""
+
+import numpy as np
+import pytest
+
+import tocha as torch
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype", "shape"),
+    [
+        ([1, 2.5], torch.float32, (2,)), ([True, 1], torch.int64, (2,)), ([[], []], torch.float32, (2, 0)), (1j, torch.complex64, ()),
+        (np.float64(1), torch.float64, ()), ([np.float64(1)], torch.float64, (1,)), (range(3), torch.int64, (3,)),
+        ([torch.tensor(1), torch.tensor(2.0)], torch.float32, (2,)), ([np.arange(2), np.arange(2)], torch.int64, (2, 2)),
+        ([[True]], torch.bool, (1, 1)),
+    ],
+)  # fmt: skip
+def test_inferred_types(data, dtype, shape):
+    x = torch.tensor(data)
+    assert x.dtype is dtype
+    assert x.shape == shape
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype", "error"),
+    [
+        ([[1, 2], [3]], None, ValueError), ([1, [2]], None, TypeError), ("a", None, TypeError), ([300], torch.uint8, RuntimeError),
+    ],
+)  # fmt: skip
+def test_wrong_data(data, dtype, error):
+    with pytest.raises(error):
+        torch.tensor(data, dtype=dtype)
+
+
+def test_casts_on_creation():
+    assert torch.tensor([1.7, -1.7], dtype=torch.int32).tolist() == [1, -1]
+    assert torch.tensor([0, 2], dtype=torch.bool).tolist() == [False, True]
+    assert torch.tensor([1, 2], dtype=torch.bfloat16).dtype is torch.bfloat16
+
+
+def test_tensor_copies_and_asarray_shares():
+    a = np.zeros(3)
+    copy, shared = torch.tensor(a), torch.asarray(a)
+    a[0] = 1
+    assert copy.tolist() == [0, 0, 0]
+    assert shared.tolist() == [1, 0, 0]
+    assert torch.asarray(shared) is shared
+    with pytest.raises(ValueError, match="without copying"):
+        torch.asarray(a, dtype=torch.float32, copy=False)
+
+
+def test_likes_keep_the_order_of_strides():
+    x = torch.zeros(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    assert torch.zeros_like(x).stride() == (60, 1, 15, 3)
+    assert torch.zeros_like(x, memory_format=torch.contiguous_format).stride() == (60, 20, 5, 1)
+    assert torch.zeros_like(torch.zeros(2, 1).expand(2, 3)).stride() == (3, 1)
+    assert torch.ones_like(x[:, :, 0], dtype=torch.int8).dtype is torch.int8
+
+
+def test_given_strides():
+    assert torch.empty_strided((2, 3), (1, 2)).stride() == (1, 2)
+    assert torch.empty_permuted((2, 3, 4), (2, 0, 1)).stride() == (3, 1, 6)
+    with pytest.raises(RuntimeError, match="must match dimensionality"):
+        torch.empty_strided((2, 3), (1,))
+    with pytest.raises(RuntimeError, match="name each of"):
+        torch.empty_permuted((2, 3), (0, 0))
+
+
+def test_complex_and_polar_gradients():
+    a, b = torch.tensor([2.0], requires_grad=True), torch.tensor([0.0], requires_grad=True)
+    assert torch.complex(a, b).tolist() == [2]
+    torch.polar(a, b).backward(torch.tensor([1 + 3j]))
+    assert a.grad.tolist() == [1]
+    assert b.grad.tolist() == [6]
+    with pytest.raises(RuntimeError, match="Expected object of scalar type"):
+        torch.complex(a, b.double())

@@ -1,0 +1,70 @@
+"""Copies and scatters of views, movedim, unflatten, transposes; views in place."""
+
+import pytest
+
+import tocha as torch
+
+X = torch.arange(6.0).reshape(2, 3)
+
+
+def test_slice_scatter_gradient():
+    x = torch.arange(5.0).requires_grad_()
+    y = torch.tensor([10.0, 20.0], requires_grad=True)
+    torch.slice_scatter(x, y, dim=0, start=0, end=2).sum().backward()
+    assert x.grad.tolist() == [0, 0, 1, 1, 1]
+    assert y.grad.tolist() == [1, 1]
+
+
+def test_scatters_leave_the_input():
+    assert torch.select_scatter(X, torch.tensor([7.0, 8.0]), 1, -1).tolist() == [[0, 1, 7], [3, 4, 8]]
+    assert torch.diagonal_scatter(X, torch.tensor([7.0, 8.0])).tolist() == [[7, 1, 2], [3, 8, 5]]
+    assert torch.as_strided_scatter(X, torch.tensor([9.0, 9.0]), (2,), (3,), 1).tolist() == [[0, 9, 2], [3, 9, 5]]
+    assert X.tolist() == [[0, 1, 2], [3, 4, 5]]
+    with pytest.raises(RuntimeError, match="expected src to have a size equal"):
+        torch.select_scatter(X, torch.tensor([7.0]), 1, 0)
+
+
+def test_as_strided_scatter_gradient_is_zero_where_overwritten():
+    x, src = torch.zeros(4, requires_grad=True), torch.ones(2, requires_grad=True)
+    (torch.as_strided_scatter(x, src, (2,), (2,), 1) * torch.tensor([1.0, 2.0, 3.0, 4.0])).sum().backward()
+    assert x.grad.tolist() == [1, 0, 3, 0]
+    assert src.grad.tolist() == [2, 4]
+
+
+@pytest.mark.parametrize("name", ["t_copy", "alias_copy", "squeeze_copy", "detach_copy"])
+def test_copies_are_new_memory(name):
+    y = getattr(torch, name)(X)
+    assert y._base is None
+    assert y.data_ptr() != X.data_ptr()
+
+
+def test_movedim_and_unflatten():
+    x = torch.empty(2, 3, 4)
+    assert x.movedim((0, 1), (-1, 0)).shape == (3, 4, 2)
+    assert x.unflatten(-1, (2, -1)).shape == (2, 3, 2, 2)
+    assert x.mT.shape == (2, 4, 3)
+    assert x.T.shape == (4, 3, 2)
+    with pytest.raises(RuntimeError, match="don't multiply up"):
+        x.unflatten(1, (2, 2))
+    with pytest.raises(RuntimeError, match="repeated dim in `source`"):
+        x.movedim((0, 0), (1, 2))
+
+
+def test_real_and_imag_can_be_assigned():
+    c = torch.tensor([1 + 2j, 3 - 4j])
+    c.real = torch.tensor([5.0, 6.0])
+    c.imag[0] = 0
+    assert c.tolist() == [5, 6 - 4j]
+
+
+def test_views_in_place_keep_memory_and_history():
+    x = torch.ones(2, 3, requires_grad=True)
+    y = x * torch.arange(6.0).reshape(2, 3)
+    pointer = y.data_ptr()
+    assert y.t_().unsqueeze_(0).transpose_(0, 1) is y
+    assert y.shape == (3, 1, 2)
+    assert y.data_ptr() == pointer
+    (y * torch.tensor([1.0, 10.0])).sum().backward()
+    assert x.grad.tolist() == [[0, 1, 2], [30, 40, 50]]
+    with pytest.raises(RuntimeError, match="leaf"):
+        x.t_()
