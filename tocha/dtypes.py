@@ -99,6 +99,7 @@ def _named(name: str) -> dtype:
 copyreg.pickle(dtype, lambda d: (_named, (d.name,)))
 FROM_NP: dict[Any, dtype] = {d.np: d for d in ALL}
 HALF_NP = frozenset(d.np for d in HALF)
+FLOAT8_NP = frozenset(d.np for d in FLOAT8)
 FLOAT_NP = frozenset(d.np for d in ALL if d.is_floating_point)
 DIFFERENTIABLE_NP = frozenset(d.np for d in ALL if d.category in (FLOATING, COMPLEX))
 

@@ -6,6 +6,7 @@ folder sees arrays only through `shape`, `dtype`, `strides` (bytes), `transpose`
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,12 @@ def device_of(array: Array) -> device:
         return CPU
     if kind is meta.MetaArray:
         return META
-    return device("cuda", array.device.id)
+    return _cuda(array.device.id)
+
+
+@functools.cache
+def _cuda(index: int) -> device:
+    return device("cuda", index)
 
 
 def for_device(where: device) -> Any:

@@ -97,6 +97,35 @@ def data_ptr(a: Any) -> int:
     return int(a.__array_interface__["data"][0])
 
 
+def owns_memory(a: Any) -> bool:
+    """Whether no other array looks at a's memory, as far as a knows."""
+    return a.base is None
+
+
+def cast(a: Any, dtype: Any) -> Any:
+    """The values as another type, a itself if it has that type."""
+    return a.astype(dtype, copy=False)
+
+
+def scan(name: str, a: Any, axis: int, dtype: Any = None) -> Any:
+    """The function called `name` accumulated along an axis."""
+    return getattr(np, name).accumulate(a, axis=axis, dtype=dtype)
+
+
+def combine_at(name: str, flat: Any, positions: Any, values: Any) -> None:
+    """`flat[positions] = name(flat[positions], values)` one after the other, on arrays of one dimension."""
+    getattr(np, name).at(flat, positions, values)
+
+
+def reduce_runs(rows: Any, starts: Any) -> Any:
+    """Sums over runs of rows that begin at `starts`."""
+    return np.add.reduceat(rows, starts, axis=0)
+
+
+def check_index(index: Any, size: int) -> None:
+    """NumPy checks indices itself."""
+
+
 def to_host(a: Any) -> Any:
     """The same values as a NumPy array (no copy here)."""
     return a

@@ -33,7 +33,7 @@ _SPELLING = {
 # Half types on which CuPy's own loops compute in float32 and round once, by NumPy's name of the function.
 HALF_FUNCTIONS = frozenset(("add", "subtract", "multiply", "divide", "negative", "maximum", "minimum"))
 # Primitives whose products cuBLAS accumulates in float32 by itself.
-HALF_PRODUCTS = frozenset(("mm", "mv", "linear"))
+HALF_PRODUCTS = frozenset(("mm", "mv", "linear", "linear_backward"))
 # CuPy has no arithmetic for these: arrays of them are containers of bytes, which move and are cast.
 _BYTES = {
     np.dtype(getattr(ml_dtypes, kind)): np.dtype(np.uint8)
@@ -213,6 +213,11 @@ def to_device(a: Any, index: int | None) -> Any:
         return dense.copy().view(a.dtype)
 
 
+def current() -> device:
+    """The device new arrays are made on."""
+    return device("cuda", int(cupy.cuda.runtime.getDevice()))
+
+
 def synchronize() -> None:
     """Wait for everything queued on the current device."""
     try:
@@ -228,4 +233,4 @@ def synchronize() -> None:
 if cupy is not None:
     from tocha.backends import _cuda_memory
 
-    _cuda_memory.install()
+    _cuda_memory.install(cupy)

@@ -13,7 +13,7 @@ from tocha.backends import cpu, device_of, meta, namespace
 from tocha.dispatch import override
 from tocha.dispatch.override import INTERPRETERS, NO_DISPATCH
 from tocha.dispatch.prim import Prim, link_view, record
-from tocha.dtypes import HALF_NP
+from tocha.dtypes import FLOAT8_NP, HALF_NP
 from tocha.tensor import Tensor, wrap
 
 _ndarray, _new = np.ndarray, object.__new__
@@ -99,9 +99,11 @@ def run(prim: Prim, args: Sequence[Any], params: dict[str, Any]) -> tuple[Tensor
             if a is not None and a.dtype in HALF_NP:
                 half = a.dtype
                 break
+    if half is not None and xp is not cpu and prim.name in xp.HALF_PRODUCTS and half not in FLOAT8_NP:
+        half = None
     if half is not None:
-        arrays = [a.astype(_FLOAT32) if a is not None and a.dtype in HALF_NP else a for a in arrays]
-    got = state.run(prim.impl, xp, *arrays, **params)
+        arrays = [xp.cast(a, _FLOAT32) if a is not None and a.dtype in HALF_NP else a for a in arrays]
+    got = state.run(prim.impl, xp, *arrays, **params) if xp is cpu else xp.run_prim(prim, arrays, params)
     if got.__class__ is not tuple:
         got = (got,)
     outs = []
@@ -109,7 +111,7 @@ def run(prim: Prim, args: Sequence[Any], params: dict[str, Any]) -> tuple[Tensor
         if isinstance(g, _SCALARS):
             g = np.asarray(g)
         if half is not None and g.dtype is _FLOAT32:
-            g = g.astype(half)
+            g = xp.cast(g, half)
         outs.append(wrap(g))
     return tuple(outs)
 
@@ -124,8 +126,10 @@ def one_device(prim: Prim, arrays: list[Any]) -> list[Any]:
             f"{prim.name}: Expected all tensors to be on the same device, but found at least two devices, "
             f"{' and '.join(sorted(kinds))}! Move the operands to one device with .to()"
         )
-    xp = namespace(away)
-    return [a if a is None or a.__class__ is away.__class__ else xp.from_host(a) for a in arrays]
+    if prim.family == "pointwise" and away.__class__ is not meta.MetaArray:
+        return [a[()] if a.__class__ is _ndarray else a for a in arrays]  # kernels take numbers without a copy
+    xp, index = namespace(away), device_of(away).index
+    return [a if a is None or a.__class__ is away.__class__ else xp.from_host(a, index) for a in arrays]
 
 
 def infer(prim: Prim, arrays: Sequence[Any], params: dict[str, Any]) -> list[Any]:

@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tocha import dtypes
 from tocha.autograd.graph import Node, version_of
 from tocha.autograd.mode import state
@@ -14,6 +16,8 @@ from tocha.backends import namespace
 from tocha.dispatch.override import INTERPRETERS, alias_as
 from tocha.dispatch.prim import edge_of
 from tocha.tensor import Tensor, View
+
+_ndarray = np.ndarray
 
 
 def check_writable(target: Tensor, operator: str) -> None:
@@ -60,7 +64,7 @@ def _overlaps_itself(target: Tensor) -> bool:
 def assign(target: Tensor, value: Tensor, operator: str) -> Tensor:
     """Copy `value` into `target` (of the same shape, and a type it casts to) and rebase target's history onto it."""
     if INTERPRETERS and hasattr(target, "assign_in_place"):
-        return target.assign_in_place(value, operator)  # type: ignore[no-any-return]
+        return target.assign_in_place(value, operator)
     if INTERPRETERS and hasattr(value, "assign_in_place"):
         raise RuntimeError(
             f"vmap: {operator} is not possible because the value depends on a mapped input and the target does not. Write it out "
@@ -94,8 +98,10 @@ def _keep_old(target: Tensor, node: Node) -> None:
 
 def store(target: Any, value: Any) -> None:
     """Array assignment on any backend."""
-    if namespace(target).name != "meta":
+    if target.__class__ is _ndarray:
         state.run(target.__setitem__, ..., value)
+    elif (xp := namespace(target)).name != "meta":
+        xp.store(target, value)
 
 
 def mutated(target: Tensor, value: Tensor | None, operator: str) -> None:

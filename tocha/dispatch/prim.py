@@ -19,9 +19,12 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tocha.autograd.graph import Node, check_unchanged, next_order, version_of
 from tocha.autograd.mode import state
 from tocha.autograd.views import refresh
+from tocha.backends.meta import MetaArray
 from tocha.tensor import Tensor, View, wrap
 
 ARGUMENT, OUTPUT, SHAPE, DTYPE, PARAMETER, NEEDS, ALL_ARGUMENTS, ALL_SHAPES, ALL_DTYPES = range(9)
@@ -263,16 +266,18 @@ class _Packed:
         return tensor
 
 
-def _fit(g: Tensor, target: tuple[tuple[int, ...], Any]) -> Tensor:
-    """The gradient summed over broadcast dimensions and cast, to the argument's shape and type."""
-    shape, np_dtype = target
+def _fit(g: Tensor, target: tuple[tuple[int, ...], Any, bool]) -> Tensor:
+    """The gradient summed over broadcast dimensions and cast, to the argument's shape and type (and to the CPU, where 0-d
+    arguments of computations on another device may lie)."""
+    shape, np_dtype, to_cpu = target
     if g._a.dtype is not np_dtype:
         from tocha.dtypes import FROM_NP
 
         if g._a.dtype.kind == "c" and np_dtype.kind != "c":
             g = g.real
         g = g.to(FROM_NP[np_dtype])
-    return g if g._a.shape == shape else g.sum_to_size(shape)
+    g = g if g._a.shape == shape else g.sum_to_size(shape)
+    return g.to("cpu") if to_cpu else g
 
 
 _new_node = PrimNode.__new__
@@ -350,9 +355,14 @@ def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict
 def _targets(args: Sequence[Any], out: Any) -> Any:
     """Shapes and types that gradients of a pointwise call must be brought to, None if they all have the output's."""
     for a in args:
-        if isinstance(a, Tensor) and (a._a.shape != out.shape or a._a.dtype is not out.dtype):
-            return tuple([(b._a.shape, b._a.dtype) if isinstance(b, Tensor) else None for b in args])
+        if isinstance(a, Tensor) and (a._a.shape != out.shape or a._a.dtype is not out.dtype or _on_cpu(a, out)):
+            return tuple([(b._a.shape, b._a.dtype, _on_cpu(b, out)) if isinstance(b, Tensor) else None for b in args])
     return None
+
+
+def _on_cpu(a: Tensor, out: Any) -> bool:
+    """Whether a is on the CPU and the result on a GPU."""
+    return a._a.__class__ is np.ndarray and out.__class__ is not np.ndarray and out.__class__ is not MetaArray
 
 
 def record_two(plan: Plan, saved: tuple[Any, ...], input: Any, other: Any, need: int, out: Tensor) -> None:

@@ -34,8 +34,8 @@ def _where_infer(condition: Any, input: Any, other: Any, *, dtype: Any) -> MetaA
 def where(xp: Any, condition: Any, input: Any, other: Any, *, dtype: Any) -> Any:
     """input where a bool condition holds, else other; both as `dtype`."""
     if input.dtype is not dtype:
-        input = input.astype(dtype)
-    return xp.where(condition, input, other if other.dtype is dtype else other.astype(dtype))
+        input = xp.cast(input, dtype)
+    return xp.where(condition, input, other if other.dtype is dtype else xp.cast(other, dtype))
 
 
 where.fit = True

@@ -13,19 +13,18 @@ Shape = tuple[int, ...]
 
 
 def add_rows(xp: Any, out: Any, indices: Any, rows: Any) -> None:
-    """out[indices[i]] += rows[i], repeated indices summed (sorted and added by runs on the CPU)."""
-    if xp.name != "cpu":
-        xp.add.at(out, indices, rows)
-        return
+    """out[indices[i]] += rows[i], repeated indices summed (sorted and added by runs)."""
     if not indices.size:
         return
-    order = np.argsort(indices, kind="stable")
+    order = xp.argsort(indices, kind="stable")
     found = indices[order]
-    starts = np.flatnonzero(np.concatenate(([True], found[1:] != found[:-1])))
+    first = xp.ones(found.shape, bool)
+    first[1:] = found[1:] != found[:-1]
+    starts = xp.flatnonzero(first)
     if len(starts) == len(found):
         out[indices] += rows
     else:
-        out[found[starts]] += np.add.reduceat(rows[order], starts, axis=0)
+        out[found[starts]] += xp.reduce_runs(rows[order], starts)
 
 
 def _embedding_vjp(g: Any, weight_shape: Shape, indices: Any, *, padding_idx: int, by_frequency: bool) -> Any:

@@ -40,6 +40,11 @@ def _key(rank: int, indices: tuple[Any, ...], dims: Shape) -> tuple[Any, ...]:
     return tuple(key)
 
 
+def _check(xp: Any, shape: Shape, indices: tuple[Any, ...], dims: Shape) -> None:
+    for d, i in zip(dims, indices, strict=True):
+        xp.check_index(i, shape[d])
+
+
 def _flat_positions(xp: Any, shape: Shape, indices: tuple[Any, ...], dims: Shape) -> Any:
     """For every element of the indexing result its row-major position in an array of `shape`."""
     steps = element_strides(shape)
@@ -77,6 +82,7 @@ def index(xp: Any, input: Any, *indices: Any, dims: Shape) -> Any:
     """Elements at index tensors of `dims`; other dimensions in full."""
     if len(indices) == 1:
         return xp.take(input, indices[0], axis=dims[0])
+    _check(xp, input.shape, indices, dims)
     return xp.ascontiguousarray(input[_key(input.ndim, indices, dims)])
 
 
@@ -101,6 +107,7 @@ def index_put(xp: Any, input: Any, values: Any, *indices: Any, dims: Shape, accu
 
 def put_into(xp: Any, target: Any, values: Any, indices: tuple[Any, ...], dims: Shape, accumulate: bool) -> None:
     """`index_put` on an array itself."""
+    _check(xp, target.shape, indices, dims)
     if not accumulate:
         target[_key(target.ndim, indices, dims)] = values
         return
@@ -118,7 +125,7 @@ def add_at(xp: Any, target: Any, positions: Any, values: Any, ufunc: str = "add"
         values = xp.broadcast_to(values, positions.shape)
     if target.dtype.kind == "b" and ufunc == "add":
         ufunc = "logical_or"
-    getattr(xp, ufunc).at(flat, positions, values)
+    xp.combine_at(ufunc, flat, positions, values)
     if not target.flags.c_contiguous:
         target[...] = flat.reshape(target.shape)
 
@@ -136,6 +143,7 @@ def _grid(xp: Any, index: Any, dim: int) -> tuple[Any, ...]:
 
 
 def _grid_positions(xp: Any, shape: Shape, index: Any, dim: int) -> Any:
+    xp.check_index(index, shape[dim] if shape else 1)
     steps = element_strides(shape)
     here: Any = 0
     for d, i in enumerate(_grid(xp, index, dim)):
@@ -163,6 +171,7 @@ def gather(xp: Any, input: Any, index: Any, *, dim: int) -> Any:
     """out[i][j][k] = input[i][index[i][j][k]][k] for dim 1, and so on."""
     if input.ndim == 0:
         return xp.broadcast_to(input, index.shape).copy()
+    xp.check_index(index, input.shape[dim])
     return input[_grid(xp, index, dim)]
 
 
@@ -184,6 +193,7 @@ def scatter_into(xp: Any, target: Any, index: Any, src: Any, dim: int) -> None:
     if target.ndim == 0:
         target[...] = src if src.ndim == 0 else src.reshape(-1)[-1] if index.size else target
     else:
+        xp.check_index(index, target.shape[dim])
         target[_grid(xp, index, dim)] = _crop(src, index.shape)
 
 

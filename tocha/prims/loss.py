@@ -21,6 +21,7 @@ def _classes(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int) -
     t = target.reshape(x.shape[0], -1)
     keep = t != ignore_index
     t = xp.where(keep, t, 0)
+    xp.check_index(t, x.shape[1])
     if xp.name == "cpu" and t.size:
         low, high = int(t.min()), int(t.max())
         if low < 0 or high >= x.shape[1]:

@@ -22,14 +22,14 @@ def cast(xp: Any, input: Any, *, dtype: Any) -> Any:
         input = input.real
     if dtype.kind in "iu" and input.dtype.kind not in "biu":
         return _float_to_int(xp, input, dtype)
-    return input.astype(dtype)
+    return xp.cast(input, dtype) if xp.name == "cuda" else input.astype(dtype)
 
 
 def _float_to_int(xp: Any, input: Any, dtype: Any) -> Any:
     """Through int64, as torch's x86 build: out-of-range values wrap for narrow types instead of being undefined."""
     if dtype.itemsize < 4 or dtype == xp.dtype("uint32"):
-        return input.astype(xp.int64 if dtype.itemsize >= 4 else xp.int32).astype(dtype)
-    return input.astype(dtype)
+        return xp.cast(input, xp.dtype("int64" if dtype.itemsize >= 4 else "int32")).astype(dtype)
+    return xp.cast(input, dtype)
 
 
 def _cast_back(g: Any, dtype: Any) -> Any:

@@ -23,9 +23,7 @@ def _infer_picked(input: Any, *, dim: int) -> tuple[MetaArray, MetaArray]:
 
 def _scan(xp: Any, name: str, x: Any, dim: int) -> Any:
     wide = {"f4": xp.dtype("f8"), "c8": xp.dtype("c16")}.get(x.dtype.str[1:], x.dtype)
-    if xp.name == "cpu":
-        return getattr(xp, name).accumulate(x, axis=dim, dtype=wide).astype(x.dtype, copy=False)
-    return getattr(xp, {"add": "cumsum", "multiply": "cumprod"}[name])(x, axis=dim, dtype=wide).astype(x.dtype)
+    return xp.scan(name, x, dim, wide).astype(x.dtype, copy=False)
 
 
 def reversed_cumsum(x: Any, dim: int) -> Any:
@@ -91,23 +89,12 @@ def _picked_vjp(g: Any, input_shape: Any, indices: Any, *, dim: int) -> Any:
 
 def _running(xp: Any, input: Any, dim: int, name: str) -> Any:
     """Extremes so far and where they were last reached; once NaN is met it stays."""
-    if xp.name == "cpu":
-        values = getattr(xp, name).accumulate(input, axis=dim)
-    else:
-        values = input.copy()
-        lead = (slice(None),) * dim
-        for i in range(1, input.shape[dim]):
-            values[(*lead, i)] = getattr(xp, name)(values[(*lead, i - 1)], input[(*lead, i)])
+    values = xp.scan(name, input, dim)
     reached = xp.eq(input, values)
     if input.dtype.kind == "f":
         reached = xp.logical_or(reached, xp.isnan(input))
     places = xp.arange(input.shape[dim]).reshape((-1,) + (1,) * (input.ndim - dim - 1))
-    last = xp.where(reached, places, 0)
-    if xp.name == "cpu":
-        return values, xp.maximum.accumulate(last, axis=dim)
-    for i in range(1, input.shape[dim]):
-        last[(*lead, i)] = xp.maximum(last[(*lead, i - 1)], last[(*lead, i)])
-    return values, last
+    return values, xp.scan("maximum", xp.where(reached, places, 0), dim)
 
 
 @prim("cummax", "scan", vjp=_picked_vjp, outputs=("values", "indices"), infer=_infer_picked)
@@ -140,8 +127,8 @@ def _logcumsumexp_vjp(g: Any, input: Any, out: Any, *, dim: int) -> Any:
 
 @prim("logcumsumexp", "scan", vjp=_logcumsumexp_vjp, infer=_infer)
 def logcumsumexp(xp: Any, input: Any, *, dim: int) -> Any:
-    if input.dtype.kind == "f" and xp.name == "cpu":
-        return xp.logaddexp.accumulate(input, axis=dim)
+    if input.dtype.kind == "f":
+        return xp.scan("logaddexp", input, dim)
     from tocha.prims.elementary import _logaddexp
 
     out = input.copy()

@@ -149,7 +149,7 @@ def mode(xp: Any, input: Any, *, dim: int, keepdim: bool) -> Any:
     places = xp.arange(n)
     starts = xp.ones(ranked.shape, bool)
     starts[..., 1:] = ranked[..., 1:] != ranked[..., :-1]
-    begun = xp.maximum.accumulate(xp.where(starts, places, 0), axis=-1)
+    begun = xp.scan("maximum", xp.where(starts, places, 0), -1)
     best = xp.argmax(places - begun, axis=-1)[..., None]  # the longest run's end: runs' lengths are reached there first
     found = xp.moveaxis(take(xp, indices, best, -1), -1, dim)
     return _pick(xp, input, found, dim, keepdim)

@@ -1,0 +1,261 @@
+"""What CuPy lacks, or means differently, under the names of the CPU namespace.
+
+Importing this file needs no CuPy: its functions ask for it when they run. Functions that copy through the host say so.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tocha.backends import cuda
+from tocha.backends.cuda import bits
+
+cupy: Any = cuda.cupy
+_BYTES, _BITS = cuda._BYTES, cuda._BITS
+_FLOAT32 = np.dtype(np.float32)
+# Types on which CuPy has atomic operations, by NumPy's name of the function; float extremes go by their bits.
+_ATOMIC = {
+    "add": frozenset(map(np.dtype, ("i4", "i8", "u4", "u8", "f4", "f8"))),
+    "maximum": frozenset(map(np.dtype, ("i4", "i8", "u4", "u8"))),
+    "minimum": frozenset(map(np.dtype, ("i4", "i8", "u4", "u8"))),
+}
+
+
+class Functions:
+    """The table itself; `cuda.NAME` finds these before CuPy's."""
+
+    # ---- reductions, always called with axis= and keepdims=
+
+    @staticmethod
+    def add_reduce(a: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
+        return a.sum(axis=axis, keepdims=keepdims, dtype=a.dtype if dtype is None else dtype)
+
+    @staticmethod
+    def reduce_mul(a: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
+        return a.prod(axis=axis, keepdims=keepdims, dtype=a.dtype if dtype is None else dtype)
+
+    @staticmethod
+    def max_reduce(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return a.max(axis=axis, keepdims=keepdims)
+
+    @staticmethod
+    def min_reduce(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return a.min(axis=axis, keepdims=keepdims)
+
+    @staticmethod
+    def reduce_or(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return a.any(axis=axis, keepdims=keepdims)
+
+    @staticmethod
+    def reduce_and(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        return a.all(axis=axis, keepdims=keepdims)
+
+    reduce_add, reduce_max, reduce_min = add_reduce, max_reduce, min_reduce
+
+    # ---- arrays of types that CuPy only stores
+
+    @staticmethod
+    def empty(shape: Any, dtype: Any = float) -> Any:
+        kind = np.dtype(dtype)
+        return cupy.empty(shape, _BYTES[kind]).view(kind) if kind in _BYTES else cupy.empty(shape, kind)
+
+    @staticmethod
+    def zeros(shape: Any, dtype: Any = float) -> Any:
+        kind = np.dtype(dtype)
+        return cupy.zeros(shape, _BITS[kind]).view(kind) if kind in _BITS else cupy.zeros(shape, kind)
+
+    @staticmethod
+    def full(shape: Any, value: Any, dtype: Any = None) -> Any:
+        kind = np.asarray(value).dtype if dtype is None else np.dtype(dtype)
+        if kind not in _BITS:
+            return cupy.full(shape, value, kind)
+        return cupy.full(shape, np.asarray(value).astype(kind).view(_BITS[kind])[()], _BITS[kind]).view(kind)
+
+    @staticmethod
+    def ones(shape: Any, dtype: Any = float) -> Any:
+        return Functions.full(shape, 1, dtype)
+
+    @staticmethod
+    def where(condition: Any, input: Any, other: Any) -> Any:
+        """CuPy's has no loop for bfloat16: its bits are chosen instead."""
+        kind = next((x.dtype for x in (input, other) if getattr(x, "dtype", None) in _BITS), None)
+        if kind is None:
+            return cupy.where(condition, input, other)
+        return cupy.where(condition, _as_bits(input, kind), _as_bits(other, kind)).view(kind)
+
+    @staticmethod
+    def cast(a: Any, dtype: Any) -> Any:
+        """The values as another type. Through float32 where an exotic type takes part; float8 is made on the host."""
+        have = a.dtype
+        if have == dtype:
+            return a
+        if not isinstance(a, cupy.ndarray):  # a NumPy scalar standing for a 0-d tensor of the CPU
+            return a.astype(dtype)
+        if have in _BYTES:
+            table = cupy.asarray(np.arange(256, dtype=np.uint8).view(have).astype(np.float32))
+            return Functions.cast(table[a.view(np.uint8).astype(np.int32)], dtype)
+        if dtype in _BYTES:
+            values = cuda.to_host(a if have.kind == "f" else a.astype(_FLOAT32))
+            return cuda.from_host(values.astype(dtype), a.device.id)
+        if (have in _BITS and dtype != _FLOAT32) or (dtype in _BITS and have != _FLOAT32):
+            return a.astype(_FLOAT32).astype(dtype)
+        return a.astype(dtype)
+
+    # ---- reading and writing at indices
+
+    @staticmethod
+    def check_index(index: Any, size: int) -> None:
+        """CuPy wraps indices outside an array around. A kernel notes one here, without waiting for it; the next copy to
+        the host or synchronisation raises IndexError, as torch's asserts on the device do."""
+        if index.size:
+            FAULTS.look(index, size)
+
+    @staticmethod
+    def take(a: Any, indices: Any, axis: int) -> Any:
+        Functions.check_index(indices, a.shape[axis])
+        return cupy.take(a, indices, axis=axis)
+
+    @staticmethod
+    def put_along_axis(a: Any, indices: Any, values: Any, axis: int) -> None:
+        grid = [cupy.arange(n).reshape((-1,) + (1,) * (a.ndim - d - 1)) for d, n in enumerate(a.shape)]
+        grid[axis] = indices
+        a[tuple(grid)] = values
+
+    @staticmethod
+    def combine_at(name: str, flat: Any, positions: Any, values: Any) -> None:
+        """`flat[positions] = name(flat[positions], values)` one after the other, on arrays of one dimension. Products,
+        and sums on types without atomic operations, are rare: products go through the host."""
+        kind = flat.dtype
+        if values.dtype != kind:
+            values = values.astype(kind)
+        if name == "logical_or":
+            flat[positions[values]] = True
+        elif kind.kind == "c" and name == "add":
+            parts = flat.real, flat.imag
+            Functions.combine_at(name, parts[0], positions, values.real)
+            Functions.combine_at(name, parts[1], positions, values.imag)
+        elif kind.kind == "f" and name in ("maximum", "minimum") and kind.itemsize >= 4:
+            _extreme_at(name, flat, positions, values)
+        elif kind in _ATOMIC.get(name, ()):
+            getattr(cupy, name).at(flat, positions, values)
+        elif name in _ATOMIC and kind.kind in "biu":
+            wide = flat.astype(np.int64)
+            Functions.combine_at(name, wide, positions, values.astype(np.int64))
+            flat[...] = wide.astype(kind)
+        elif name in _ATOMIC:
+            wide = flat.astype(_FLOAT32)
+            Functions.combine_at(name, wide, positions, values.astype(_FLOAT32))
+            flat[...] = wide.astype(kind)
+        else:
+            host = cuda.to_host(flat)
+            getattr(np, name).at(host, cuda.to_host(positions), cuda.to_host(cupy.broadcast_to(values, positions.shape)))
+            flat[...] = cuda.from_host(host, flat.device.id)
+
+    # ---- order and scans
+
+    @staticmethod
+    def lexsort(keys: Sequence[Any]) -> Any:
+        """CuPy's takes one array of keys."""
+        return cupy.lexsort(cupy.stack(tuple(keys)))
+
+    @staticmethod
+    def scan(name: str, a: Any, axis: int, dtype: Any = None) -> Any:
+        """The function's `accumulate`. Those CuPy has no kernel for double the span in each of log n steps."""
+        if dtype is not None:
+            a = a.astype(dtype, copy=False)
+        if name in ("add", "multiply"):
+            return (cupy.cumsum if name == "add" else cupy.cumprod)(a, axis=axis, dtype=a.dtype)
+        combine: Callable[..., Any] = getattr(cuda, name)
+        out = a.copy()
+        lead = (slice(None),) * (axis % a.ndim)
+        step, n = 1, a.shape[axis]
+        while step < n:
+            joined = combine(out[(*lead, slice(0, n - step))], out[(*lead, slice(step, n))])
+            out[(*lead, slice(step, n))] = joined
+            step *= 2
+        return out
+
+    @staticmethod
+    def reduce_runs(rows: Any, starts: Any) -> Any:
+        """Sums over runs of rows that begin at `starts`."""
+        return cupy.add.reduceat(rows, starts, axis=0)
+
+    # ---- special functions without a CuPy version
+
+    @staticmethod
+    def airy(x: Any) -> tuple[Any, ...]:
+        """Copies through the host."""
+        import scipy.special
+
+        return tuple(cuda.from_host(np.asarray(part), x.device.id) for part in scipy.special.airy(cuda.to_host(x)))
+
+
+def _as_bits(x: Any, kind: Any) -> Any:
+    if isinstance(x, cupy.ndarray):
+        return bits(x if x.dtype == kind else Functions.cast(x, kind))
+    return np.asarray(x).astype(kind).view(_BITS[kind])[()]
+
+
+def _extreme_at(name: str, flat: Any, positions: Any, values: Any) -> None:
+    """Float extremes by atomic operations on integers that are ordered as the floats are. (CuPy's float atomics ignore
+    NaN, and round float64 to float32.) NaN goes to the end that wins."""
+    kind = np.dtype(np.int32 if flat.dtype.itemsize == 4 else np.int64)
+    keys = _ordered(flat, kind, name)
+    getattr(cupy, name).at(keys, positions, _ordered(values, kind, name))
+    flat[...] = _flip(keys).view(flat.dtype)
+
+
+def _ordered(x: Any, kind: Any, name: str) -> Any:
+    keys = _flip(cupy.ascontiguousarray(x).view(kind))
+    info = np.iinfo(kind)
+    # The ends of the range are the keys of NaNs whose bits are all set, apart from the sign.
+    return cupy.where(cupy.isnan(x), kind.type(info.max if name == "maximum" else info.min), keys)
+
+
+def _flip(keys: Any) -> Any:
+    """The bits of a float as an integer of the same order, and back."""
+    info = np.iinfo(keys.dtype)
+    return cupy.where(keys < 0, cupy.bitwise_xor(keys, keys.dtype.type(info.max)), keys)
+
+
+class Faults:
+    """Bad indices seen by kernels: a flag for each device, and whether any check ran since it was last read."""
+
+    def __init__(self) -> None:
+        self.flags: dict[int, Any] = {}
+        self.pending = False
+
+    def look(self, index: Any, size: int) -> None:
+        """Queue a check that every index is in [-size, size)."""
+        device_id = index.device.id
+        flag = self.flags.get(device_id)
+        if flag is None:
+            with cupy.cuda.Device(device_id):
+                flag = self.flags[device_id] = cupy.zeros(1, np.int32)
+        _checker()(index, size, flag)
+        self.pending = True
+
+    def report(self) -> None:
+        """IndexError if a check failed; waits for those that are queued."""
+        self.pending = False
+        for flag in self.flags.values():
+            if int(flag[0]):
+                flag.fill(0)
+                raise IndexError(
+                    "index out of bounds: an operator on CUDA tensors since the last synchronization was given an index outside "
+                    "its dimension (run it on the CPU to see which)"
+                )
+
+
+@functools.cache
+def _checker() -> Any:
+    return cupy.ElementwiseKernel(
+        "I index, int64 size", "raw int32 flag", "if (index < -size || index >= size) flag[0] = 1;", "tocha_check_index"
+    )
+
+
+FAULTS = Faults()
