@@ -29,6 +29,10 @@ def _as_list(parameters: Any) -> list[Any]:
     return found
 
 
+def _on(tensor: Any, device: Any) -> Any:
+    return tensor if tensor.device == device else tensor.to(device)
+
+
 def get_total_norm(
     tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
 ) -> Any:
@@ -45,7 +49,7 @@ def get_total_norm(
     filled = [t for t in tensors if t.numel()]
     if filled:
         norms = [tocha.linalg.vector_norm(t, norm_type) for t in filled]
-        total = tocha.linalg.vector_norm(tocha.stack([n.to(device) for n in norms]), norm_type)
+        total = tocha.linalg.vector_norm(tocha.stack([_on(n, device) for n in norms]), norm_type)
     else:
         total = tocha.linalg.vector_norm(tensors[0].new_zeros(1))
     if error_if_nonfinite and not math.isfinite(total.item()):
@@ -66,9 +70,9 @@ def clip_grads_with_norm_(
     if not grads:
         return
     factor = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
-    for grad in grads:
-        with tocha.no_grad():
-            grad.mul_(factor.to(grad.device))
+    with tocha.no_grad():
+        for grad in grads:
+            grad.mul_(_on(factor, grad.device))
 
 
 def clip_grad_norm_(
