@@ -20,10 +20,15 @@ from tocha.ops import indexing
 from tocha.ops import inspect
 from tocha.ops import join
 from tocha.ops import distance
+from tocha.ops import einsum
 from tocha.ops import embedding
 from tocha.ops import fold
 from tocha.ops import interpolate
 from tocha.ops import grid
+from tocha.ops import linalg
+from tocha.ops import linalg_least
+from tocha.ops import linalg_legacy
+from tocha.ops import linalg_norm
 from tocha.ops import loss
 from tocha.ops import margin_loss
 from tocha.ops import matmul
