@@ -71,3 +71,11 @@ def test_nothing_to_check(thresholds, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("TOCHA_SHARED", str(tmp_path / "absent"))
     assert conformance.main([]) == 0
     assert "nothing checked" in capsys.readouterr().out
+
+
+def test_checking_no_operator_is_a_failure(shared, thresholds):
+    thresholds(0.0, [])
+    runner = RUNNER.format(passed=0).replace(", 8]", ", 0]")
+    (shared / "conformance" / "run.py").write_text(runner)
+    with pytest.raises(SystemExit, match="no operator was checked"):
+        conformance.main([])
