@@ -13,7 +13,7 @@ from tocha.ops.arguments import check_tensor
 from tocha.ops.convert import to
 from tocha.ops.shape import view_as_real
 from tocha.prims import elementary, rounding, special
-from tocha.prims.pointwise import check_operands
+from tocha.prims.pointwise import as_operand, check_operands
 from tocha.tensor import Tensor
 
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
@@ -27,6 +27,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """input / other, rounded with rounding_mode None, 'floor' or 'trunc' (torch docs: torch.div)."""
     if rounding_mode is None:
         return _true_divide(input, other)
+    input = as_operand(input, other)
     check_operands("div", (input, other))
     if rounding_mode == "floor":
         return rounding.floor_divide(input, other)
@@ -44,7 +45,7 @@ def rsub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     check_tensor(input, "rsub")
     if not isinstance(other, Tensor):
         check_operands("rsub", (input, other))
-    return NAMESPACES["torch"]["sub"](other, input, alpha=alpha)  # type: ignore[no-any-return]
+    return NAMESPACES["torch"]["sub"](other, input, alpha=alpha)
 
 
 @op("torch method inplace out")

@@ -154,7 +154,7 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: in
     dims = tuple(wrap_dim(d, input._a.ndim, "gradient") for d in dims)
     if len(set(dims)) != len(dims):
         raise RuntimeError(f"gradient: dim {list(dims)} appears multiple times in the list of dims")
-    steps = _steps(spacing, dims)
+    steps = _steps(1 if spacing is None else spacing, dims)
     for d in dims:
         if input._a.shape[d] <= edge_order:
             raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
@@ -280,5 +280,5 @@ def corrcoef(input: Tensor) -> Tensor:
     if found.is_complex():
         from tocha.dispatch.registry import NAMESPACES
 
-        return NAMESPACES["torch"]["complex"](found.real.clamp(-1, 1), found.imag.clamp(-1, 1))  # type: ignore[no-any-return]
+        return NAMESPACES["torch"]["complex"](found.real.clamp(-1, 1), found.imag.clamp(-1, 1))
     return found.clamp(-1, 1)

@@ -290,12 +290,16 @@ def _logaddexp(o: Any, x: Any, y: Any) -> Any:
     return _log_add(o, x, y, "exp", o.log1p) if x.dtype.kind == "c" else o.logaddexp(x, y)
 
 
-for _name, _rule, _base in (("logaddexp", _logaddexp, "exp"), ("logaddexp2", lambda o, x, y: o.logaddexp2(x, y), "exp2")):
+def _logaddexp2(o: Any, x: Any, y: Any) -> Any:
+    return o.logaddexp2(x, y)
+
+
+for _name, _log_rule, _function in (("logaddexp", _logaddexp, "exp"), ("logaddexp2", _logaddexp2, "exp2")):
     pointwise(
-        _name, _rule, refuse=("bool", "integral") + (("complex",) if _base == "exp2" else ()), numbers="none", spell="torch method out",
+        _name, _log_rule, refuse=("bool", "integral") + (("complex",) if _function == "exp2" else ()), numbers="none", spell="torch method out",
         vjp=(
-            (lambda b: lambda g, x, y: g / conj(1 + getattr(y - x, b)()))(_base),
-            (lambda b: lambda g, x, y: g / conj(1 + getattr(x - y, b)()))(_base),
+            (lambda b: lambda g, x, y: g / conj(1 + getattr(y - x, b)()))(_function),
+            (lambda b: lambda g, x, y: g / conj(1 + getattr(x - y, b)()))(_function),
         ),
-        doc=f"log of the sum of {'2' if _base == 'exp2' else 'e'}-powers, without overflow (torch docs: torch.{_name}).",
+        doc=f"log of the sum of {'2' if _function == 'exp2' else 'e'}-powers, without overflow (torch docs: torch.{_name}).",
     )  # fmt: skip

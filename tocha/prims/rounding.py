@@ -232,6 +232,7 @@ floor_divide = pointwise(
 trunc_divide = pointwise(
     "trunc_divide", _trunc_divide, vjp=(lambda g: _zero(g), lambda g: _zero(g)), refuse=("bool", "complex"), spell=""
 )
+trunc_divide.half = "native"  # torch rounds the quotient to the half type before it truncates
 pointwise(
     "remainder", _remainder, vjp=(lambda g: g, lambda g, x, y: -g * x.div(y, rounding_mode="floor")), refuse=("bool", "complex"),
     doc="Remainder with the divisor's sign, as Python's % (torch docs: torch.remainder).",

@@ -219,21 +219,44 @@ _POLYNOMIALS = {
     "laguerre_polynomial_l": (lambda x: 1 - x, lambda k, x: (2 * k + 1 - x) / (k + 1), lambda k: k / (k + 1)),
     "legendre_polynomial_p": (lambda x: x, lambda k, x: (2 * k + 1) * x / (k + 1), lambda k: k / (k + 1)),
 }
-for _kind in "tuvw":  # shifted from [-1, 1] to [0, 1]
-    _POLYNOMIALS[f"shifted_chebyshev_polynomial_{_kind}"] = _POLYNOMIALS[f"chebyshev_polynomial_{_kind}"]
+_CLOSED_FROM = 6  # degrees from which Chebyshev polynomials are evaluated by their angle
+_HERMITE_LIMIT = {4: 128, 8: 512}  # by item size; torch gives NaN above
+
+
+def _chebyshev(o: Any, kind: str, x: Any, n: Any) -> Any:
+    """By angle: T = cos(n a), U = sin((n+1) a) / sin(a), V and W with half angles; complex angles serve |x| > 1."""
+    a = o.arccos(x.astype(o.complex128))
+    if kind == "t":
+        return o.cos(n * a).real
+    if kind == "u":
+        end = o.where(o.logical_and(o.lt(x, 0), o.eq(o.rem(n, 2), 1)), -(n + 1), n + 1)
+        return o.where(o.eq(o.abs(x), 1), end, o.div(o.sin((n + 1) * a), o.sin(a)).real)
+    odd = o.where(o.eq(o.rem(n, 2), 1), -1.0, 1.0)
+    if kind == "v":
+        return o.where(o.eq(x, -1), odd * (2 * n + 1), o.div(o.cos((n + 0.5) * a), o.cos(a / 2)).real)
+    return o.where(o.eq(x, 1), 2 * n + 1, o.div(o.sin((n + 0.5) * a), o.sin(a / 2)).real)
 
 
 def _polynomial(name: str) -> Any:
-    first, slope, back = _POLYNOMIALS[name]
+    first, slope, back = _POLYNOMIALS[name.removeprefix("shifted_")]
+    shifted, closed, hermite = name.startswith("shifted"), "chebyshev" in name, "hermite" in name
 
     def rule(o: Any, x: Any, n: Any) -> Any:
-        """In float64; degrees are truncated to integers, negative ones give 0."""
-        y = x.astype(o.float64)
-        y = 2 * y - 1 if name.startswith("shifted") else y
-        degree = o.where(o.isfinite(n), o.trunc(n), -1)
+        """In float64; degrees are truncated to integers, negative ones (and those that fit no int64) give 0."""
+        y = 2 * x.astype(o.float64) - 1 if shifted else x.astype(o.float64)
+        degree = o.where(o.lt(o.abs(n), 2.0**63), o.trunc(n), -1).astype(o.float64)
+        y, degree = o.broadcast_arrays(y, degree)
         before, now = o.zeros(y.shape, o.float64), o.ones(y.shape, o.float64)
-        out = o.where(o.eq(degree, 0), now, o.zeros(o.broadcast(x, n).shape, o.float64))
-        for k in range(int(o.max(degree)) if degree.size else 0):
+        out = o.where(o.eq(degree, 0), now, before)
+        highest = int(o.max(degree)) if degree.size else 0
+        if closed and highest > _CLOSED_FROM:
+            out = o.where(o.gt(degree, _CLOSED_FROM), _chebyshev(o, name[-1], y, degree), out)
+            highest = _CLOSED_FROM
+        elif hermite:
+            limit = _HERMITE_LIMIT[x.dtype.itemsize]
+            out = o.where(o.gt(degree, limit), math.nan, out)
+            highest = min(highest, limit)
+        for k in range(highest):
             before, now = now, (first(y) if k == 0 else slope(k, y) * now - back(k) * before)
             out = o.where(o.eq(degree, k + 1), now, out)
         return out
@@ -241,5 +264,8 @@ def _polynomial(name: str) -> Any:
     return rule
 
 
-for _name in _POLYNOMIALS:
-    _binary(_name, _polynomial(_name), None, _SPECIAL, f"The {_name.rsplit('_', 2)[0].replace('_', ' ')} polynomial of degree n")
+for _name in (*_POLYNOMIALS, *(f"shifted_chebyshev_polynomial_{_kind}" for _kind in "tuvw")):
+    _binary(
+        _name, _polynomial(_name), None, _SPECIAL,
+        f"The {_name.replace('_polynomial_', ' polynomial ').replace('_', ' ')} of degree n at the input",
+    )  # fmt: skip
