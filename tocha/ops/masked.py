@@ -134,9 +134,12 @@ def median(input: Tensor, dim: int = -1, *, keepdim: bool = False, dtype: Any = 
 
 @op("masked")
 def logsumexp(input: Tensor, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
-    """log of the sum of exponentials of the elements kept."""
-    input = _float(input, dtype)
-    return reduce.logsumexp(_filled(input, mask, -math.inf, "logsumexp"), wrap_dims(dim, input._a.ndim, "logsumexp"), keepdim)
+    """log of the sum of exponentials of the elements kept, in the input's type as in torch."""
+    input = _cast(input, dtype)
+    found = reduce.logsumexp(
+        _filled(input, mask, _lowest(input.dtype), "logsumexp"), wrap_dims(dim, input._a.ndim, "logsumexp"), keepdim
+    )
+    return to(found, input.dtype)
 
 
 @op("masked")
@@ -198,15 +201,15 @@ def std(
 @op("masked")
 def cumsum(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """Cumulative sum of the elements kept."""
-    input = reduce.accumulated(input, dtype, "cumsum")
-    return _filled(input, mask, 0, "cumsum").cumsum(dim)
+    input = _cast(input, dtype)
+    return _filled(input, mask, 0, "cumsum").cumsum(dim, dtype=input.dtype)
 
 
 @op("masked")
 def cumprod(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
     """Cumulative product of the elements kept."""
-    input = reduce.accumulated(input, dtype, "cumprod")
-    return _filled(input, mask, 1, "cumprod").cumprod(dim)
+    input = _cast(input, dtype)
+    return _filled(input, mask, 1, "cumprod").cumprod(dim, dtype=input.dtype)
 
 
 @op("masked")

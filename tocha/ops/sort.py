@@ -277,7 +277,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     flat = input.detach().reshape(-1)
     low, high = _range("histc", flat, min, max)
     inside = flat[(flat >= low) & (flat <= high)]
-    cell = ((inside - low) / (high - low) * bins).long().clamp(max=bins - 1)
+    cell = ((inside - low) * bins / (high - low)).long().clamp(max=bins - 1)
     return to(prims.bincount(cell, None, minlength=bins), input.dtype)
 
 
