@@ -68,3 +68,21 @@ def test_views_in_place_keep_memory_and_history():
     assert x.grad.tolist() == [[0, 1, 2], [30, 40, 50]]
     with pytest.raises(RuntimeError, match="leaf"):
         x.t_()
+
+
+def test_as_strided_keeps_its_gradient_when_its_base_changes():
+    x = torch.ones(3, 3, requires_grad=True)
+    y = x * 1
+    s = y.diagonal().as_strided((2,), (1,), 0)  # looks at the storage, not at the diagonal
+    y.add_(1)
+    s.sum().backward()
+    assert x.grad.tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 0]]
+
+
+def test_writing_through_as_strided_of_a_transposed_base():
+    x = torch.ones(2, 3, requires_grad=True)
+    y = (x * 1).t().clone(memory_format=torch.preserve_format)
+    assert y.stride() == (1, 3)
+    y.as_strided((2,), (1,), 1).zero_()
+    (y * torch.arange(6.0).reshape(3, 2)).sum().backward()
+    assert x.grad.tolist() == [[0, 0, 0], [1, 3, 5]]

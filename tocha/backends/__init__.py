@@ -55,3 +55,13 @@ def for_device(where: device) -> Any:
         cuda.require(where)
         return cuda
     raise RuntimeError(f"device '{where}' is not supported: tocha has cpu, cuda and meta")
+
+
+def geometry(array: Array) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
+    """Shape, strides, offset and length of the memory below, all in elements."""
+    xp = namespace(array)
+    item = array.dtype.itemsize
+    root = xp.root(array)
+    offset = array.offset if xp is meta else xp.data_ptr(array) - xp.data_ptr(root)
+    length = root.size * root.dtype.itemsize
+    return tuple(array.shape), tuple(s // item for s in array.strides), offset // item, length // item

@@ -12,7 +12,7 @@ from tocha import dtypes
 from tocha.autograd.graph import Node, version_of
 from tocha.autograd.mode import state
 from tocha.autograd.views import refresh, replay
-from tocha.backends import namespace
+from tocha.backends import geometry, namespace
 from tocha.dispatch.override import INTERPRETERS, alias_as
 from tocha.dispatch.prim import edge_of
 from tocha.tensor import Tensor, View
@@ -174,22 +174,28 @@ class Identity(Node):
 class ViewScatter(Node):
     """base with the part seen through a view replaced by a value: the gradient splits the same way."""
 
-    __slots__ = ("has_value", "view")
+    __slots__ = ("geometry", "has_value", "view")
 
     def __init__(self, edges: Any, numbers: Any, view: View, has_value: bool) -> None:
         super().__init__(edges, numbers)
         self.view = View(None, view.chain, 0, "normal")  # type: ignore[arg-type]
         self.has_value = has_value
+        looks_at_storage = any(prim.name == "as_strided" for prim, _ in view.chain)
+        self.geometry = geometry(view.base._a) if looks_at_storage else None
 
     def name(self) -> str:
         return "CopySlices"
 
     def apply(self, grad: Any) -> Sequence[Tensor | None]:
         base_edge, value_edge = self.edges
+        if self.geometry is not None:
+            from tocha.prims.view import laid_out
+
+            grad = laid_out(grad, self.geometry)
         value_grad = replay(grad, self.view).clone() if value_edge is not None else None
         if base_edge is None:
             return None, value_grad
-        base_grad = grad.clone()
+        base_grad = grad.clone() if self.geometry is None else laid_out(grad, self.geometry)
         replay(base_grad, self.view).zero_()
         return base_grad, value_grad
 

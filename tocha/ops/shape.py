@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
-from tocha.backends import device_of, for_device, namespace
+from tocha.backends import device_of, for_device, geometry, namespace
 from tocha.device import Size
 from tocha.dispatch.promote import result_type
 from tocha.dispatch.registry import op
@@ -195,15 +195,16 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
             f"setStorage: sizes {list(shape)}, strides {list(steps)}, storage offset {offset}, and itemsize {input.itemsize} requiring a "
             f"storage size of {needed * input.itemsize} are out of bounds for storage of size {available * input.itemsize}"
         )
-    return prims.as_strided(input, size=shape, stride=steps, offset=offset)
+    out = prims.as_strided(input, size=shape, stride=steps, offset=offset)
+    view = out._view
+    if view is not None and view.base._a.dtype is out._a.dtype:
+        view.chain = view.chain[-1:]  # it looks at the storage, so how `input` was made of the base doesn't matter
+    return out
 
 
 def storage_offset_of(input: Tensor) -> int:
     """Elements between the start of the storage and the first element."""
-    xp = namespace(input._a)
-    if xp.name == "meta":
-        return int(input._a.offset // input._a.itemsize)
-    return int((xp.data_ptr(input._a) - xp.data_ptr(xp.root(input._a))) // input._a.itemsize)
+    return geometry(input._a)[2]
 
 
 def storage_nbytes(input: Tensor) -> int:
@@ -212,19 +213,29 @@ def storage_nbytes(input: Tensor) -> int:
     return int(root.size) * int(root.dtype.itemsize)
 
 
-def as_strided_backward(g: Tensor, input: Tensor, size: Shape, stride: Shape, offset: int) -> Tensor:
-    """Gradient of as_strided: positions of the storage collect from every place that showed them."""
-    from tocha.ops.creation import zeros
+def as_strided_backward(g: Tensor, own: Any, size: Shape, stride: Shape, offset: int) -> Tensor:
+    """Gradient of as_strided for an input of geometry `own`: places of the storage collect from wherever they showed, and
+    an input that shows a place several times shares its gradient among them."""
+    from tocha.prims.indexing import index, index_put
 
-    length = max(storage_nbytes(input) // input.itemsize, 1)
+    shape, steps, start, length = own
+    xp = for_device(g.device)
+    flat = g.new_zeros((max(length, 1),))
+    seen = wrap(xp.from_host(_positions(size, stride, offset).reshape(-1)))
+    flat = index_put(flat, g.reshape(-1), seen, dims=(0,), accumulate=True)
+    places = _positions(shape, steps, start)
+    if 0 in steps and any(n > 1 and s == 0 for n, s in zip(shape, steps, strict=True)):
+        shown = np.bincount(places.reshape(-1), minlength=max(length, 1)).clip(1)
+        flat = flat / wrap(xp.from_host(shown.astype(g._a.real.dtype)))
+    return index(flat, wrap(xp.from_host(places)), dims=(0,))
+
+
+def _positions(size: Shape, stride: Shape, offset: int) -> Any:
+    """The place in the storage of every element of a geometry."""
     positions = np.full(size, offset, np.int64)
     for i, (n, s) in enumerate(zip(size, stride, strict=True)):
         positions += (np.arange(n) * s).reshape((n,) + (1,) * (len(size) - i - 1))
-    xp = for_device(g.device)
-    flat = zeros(length, dtype=g.dtype, device=g.device)
-    flat = flat.index_add(0, wrap(xp.from_host(positions.reshape(-1))), g.reshape(-1))
-    own = tuple(s // input._a.itemsize for s in input._a.strides)
-    return prims.as_strided(flat, size=tuple(input.shape), stride=own, offset=storage_offset_of(input))
+    return positions
 
 
 def diagonal_backward(g: Tensor, shape: Shape, offset: int, dim1: int, dim2: int) -> Tensor:
@@ -350,8 +361,8 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors joined along an existing dimension (torch docs: torch.cat)."""
     try:
-        shapes = [x._a.shape for x in tensors]
-    except (AttributeError, TypeError):
+        shapes = [x._a.shape for x in tensors] if isinstance(tensors, (list, tuple)) else []
+    except AttributeError:
         shapes = []
     first = shapes[0] if shapes else ()
     if not first or first == (0,) or shapes.count(first) != len(shapes):

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tocha.backends import cpu
-from tocha.dispatch.prim import prim
+from tocha.backends import cpu, geometry
+from tocha.dispatch.bind import bind
+from tocha.dispatch.prim import Prim, prim
 
 Shape = tuple[int, ...]
 
@@ -101,7 +102,7 @@ def _pad_back(g: Any, shape: Shape, index: tuple[Any, ...]) -> Any:
 
 def _basic_index(xp: Any, input: Any, index: tuple[Any, ...]) -> Any:
     got = input[index]
-    if getattr(got, "strides", None) is None or got.shape == () and got.__class__ is not input.__class__:
+    if getattr(got, "strides", None) is None or (got.shape == () and got.__class__ is not input.__class__):
         got = input[(*index, Ellipsis)]
     return got
 
@@ -180,18 +181,34 @@ def unbind(xp: Any, input: Any, *, dim: int) -> Any:
 unbind.each = lambda i, dim: (slice_, {"index": (slice(None),) * dim + (i,)})  # type: ignore[attr-defined]
 
 
-def _as_strided_vjp(g: Any, input_shape: Shape, input: Any, *, size: Shape, stride: Shape, offset: int) -> Any:
+def _as_strided_vjp(g: Any, *, size: Shape, stride: Shape, offset: int, own: Any) -> Any:
     from tocha.ops.shape import as_strided_backward
 
-    return as_strided_backward(g, input, size, stride, offset)
+    return as_strided_backward(g, own, size, stride, offset)
 
 
-@prim("as_strided", "view", vjp=_as_strided_vjp, half="native")
-def as_strided(xp: Any, input: Any, *, size: Shape, stride: Shape, offset: int) -> Any:
+class AsStrided(Prim):
+    """as_strided notes the geometry of the tensor it is called on (`own`), also when replayed on another: its gradient
+    needs it, and saving the tensor itself would forbid changing it."""
+
+    def __call__(self, input: Any, *, size: Shape, stride: Shape, offset: int, own: Any = None) -> Any:
+        return bind(self, input, size=size, stride=stride, offset=offset, own=geometry(input._a))
+
+
+def _as_strided(xp: Any, input: Any, *, size: Shape, stride: Shape, offset: int, own: Any) -> Any:
     """Any geometry over input's storage; stride and offset in elements, offset from the storage's start."""
     item = input.dtype.itemsize
-    from_here = offset * item - (xp.data_ptr(input) - xp.data_ptr(xp.root(input)) if xp.name != "meta" else input.offset)
-    return xp.restride(input, size, tuple(s * item for s in stride), from_here)
+    return xp.restride(input, size, tuple(s * item for s in stride), (offset - own[2]) * item)
+
+
+as_strided = AsStrided("as_strided", "view", _as_strided, vjp=_as_strided_vjp, half="native")
+
+
+def laid_out(values: Any, own: Any) -> Any:
+    """The values of a tensor in memory of another one's geometry, so that as_strided finds them in the same places."""
+    size, stride, offset, length = own
+    out = as_strided(values.new_zeros((max(length, 1),)), size=size, stride=stride, offset=offset)
+    return out.copy_(values)
 
 
 @prim("diagonal", "view", half="native", vjp=lambda g, input_shape, *, offset, dim1, dim2: _diagonal_vjp(g, input_shape, offset, dim1, dim2))
