@@ -1,23 +1,47 @@
-"""How many threads kernels use. Today that is BLAS's own pool, which NumPy loads."""
+"""How many threads kernels use. Today that is BLAS's own pool, inside the OpenBLAS that NumPy's wheels carry."""
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import glob
 import os
+from typing import Any
 
-_count = 0
+import numpy as np
+
+# Names under which builds of OpenBLAS export the setter and the getter.
+_PREFIXES = ("scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}64_", "openblas_{}")
+
+
+@functools.cache
+def _openblas() -> tuple[Any, Any] | None:
+    """(get, set) of the number of OpenBLAS's threads, or None where NumPy was built on another BLAS."""
+    folder = os.path.join(os.path.dirname(os.path.dirname(np.__file__)), "numpy.libs")
+    for path in glob.glob(os.path.join(folder, "*openblas*")):
+        library = ctypes.CDLL(path)
+        for prefix in _PREFIXES:
+            get = getattr(library, prefix.format("get_num_threads"), None)
+            put = getattr(library, prefix.format("set_num_threads"), None)
+            if get is not None and put is not None:
+                get.restype, put.argtypes = ctypes.c_int, [ctypes.c_int]
+                return get, put
+    return None
 
 
 def get_num_threads() -> int:
     """Threads used inside an operator (torch docs: torch.get_num_threads)."""
-    return _count or int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+    blas = _openblas()
+    return int(blas[0]()) if blas is not None else 1
 
 
 def set_num_threads(int: int) -> None:
     """Set the threads used inside an operator; RuntimeError unless positive (torch docs: torch.set_num_threads)."""
-    global _count
     if int <= 0:
         raise RuntimeError("set_num_threads expects a positive integer")
-    _count = int
+    blas = _openblas()
+    if blas is not None:
+        blas[1](int)
 
 
 def get_num_interop_threads() -> int:
