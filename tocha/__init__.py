@@ -3,6 +3,7 @@
 Operators come from the registry; submodules load when first touched.
 """
 
+# ruff: noqa: I001
 from __future__ import annotations
 
 import importlib as _importlib

@@ -6,7 +6,7 @@ from tocha.dispatch.registry import NAMESPACES as _NAMESPACES
 from tocha.prims.linalg import LinAlgError  # noqa: F401
 
 globals().update(_NAMESPACES["linalg"])
-__all__ = sorted(("LinAlgError", *_NAMESPACES["linalg"]))  # noqa: PLE0605
+__all__ = sorted(("LinAlgError", *_NAMESPACES["linalg"]))
 
 if TYPE_CHECKING:
 

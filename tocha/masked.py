@@ -3,4 +3,4 @@
 from tocha.dispatch.registry import NAMESPACES as _NAMESPACES
 
 globals().update(_NAMESPACES["masked"])
-__all__ = sorted(_NAMESPACES["masked"])  # noqa: PLE0605
+__all__ = sorted(_NAMESPACES["masked"])

@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tocha.dispatch.interpret import TorchFunctionMode
-from tocha.dispatch.override import OVERRIDES, DisableTorchFunctionSubclass, dispatch_function, overloaded, overridable, stacks
+from tocha.dispatch.override import (
+    OVERRIDES,
+    DisableTorchFunctionSubclass,
+    dispatch_function,
+    overloaded,
+    overridable,
+    stacks,
+)
 from tocha.dispatch.registry import NAMESPACES
 from tocha.tensor import Tensor
 

@@ -3,4 +3,4 @@
 from tocha.ops.results import TYPES as _TYPES
 
 globals().update(_TYPES)
-__all__ = sorted(_TYPES)  # noqa: PLE0605
+__all__ = sorted(_TYPES)

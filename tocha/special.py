@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from tocha.dispatch.registry import NAMESPACES as _NAMESPACES
 
 globals().update(_NAMESPACES["special"])
-__all__ = sorted(_NAMESPACES["special"])  # noqa: PLE0605
+__all__ = sorted(_NAMESPACES["special"])
 
 if TYPE_CHECKING:
 

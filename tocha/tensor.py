@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tocha import dtypes
-from tocha.autograd.graph import HookTable, Hooks, Node, RemovableHandle, Version, version_of
+from tocha.autograd.graph import Hooks, HookTable, Node, RemovableHandle, Version, version_of
 from tocha.backends import device_of
 from tocha.device import Size, device, layout, strided
 from tocha.dtypes import FROM_NP, dtype

@@ -1,6 +1,5 @@
 """Attention and transformer layers against torch's values."""
 
-# ruff: noqa: E501
 from __future__ import annotations
 
 import pytest

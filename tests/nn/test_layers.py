@@ -1,6 +1,5 @@
 """Layers: arguments, defaults, representations, buffers."""
 
-# ruff: noqa: E501
 from __future__ import annotations
 
 import pytest

@@ -1,6 +1,5 @@
 """Module: registration, hooks, state dictionaries, conversion, printing."""
 
-# ruff: noqa: E501
 from __future__ import annotations
 
 import copy

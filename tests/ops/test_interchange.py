@@ -57,7 +57,7 @@ def test_arrays_and_numpy_scalars_in_arithmetic():
     assert (np.float64(2) * X).dtype is torch.float32
     assert (X / np.int64(2)).tolist() == [0.5, 1, 1.5]
     assert (np.array([1, 2]) / torch.tensor([1, 2])).dtype is torch.float64
-    assert (X == np.array([1.0, 0.0, 3.0])).tolist() == [True, False, True]
+    assert (np.array([1.0, 0.0, 3.0]) == X).tolist() == [True, False, True]
     assert (np.array([5.0, 5.0, 5.0]) - X).tolist() == [4, 3, 2]
 
 

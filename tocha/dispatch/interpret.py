@@ -7,10 +7,12 @@ with itself off the stack, so what it calls goes to the next. Without any, a ten
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from tocha.autograd.mode import no_grad, state
-from tocha.dispatch.override import INTERPRETERS, stacks
+from tocha.dispatch import aten
+from tocha.dispatch.overload import OpOverload
+from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, has_dispatch, stacks
 from tocha.dispatch.prim import Prim, record
 from tocha.tensor import Tensor
 
@@ -42,83 +44,120 @@ def run(prim: Prim, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
             return top.run(prim, args, params)
         finally:
             stack.append(top)
-    special = next((a for a in args if isinstance(a, Tensor) and hasattr(type(a), "__torch_dispatch__")), None)
-    if special is None:
+    if not any(has_dispatch(a) for a in args):
         return prim.plain(args, params)
+    series = aten.steps(prim, params)
+    if series is not None:
+        for step in series:
+            args = (prim(*args, **step),)
+        return args[0]
     with no_grad():
-        got = _ask(getattr(type(special), "__torch_dispatch__"), prim, args, params)
+        func, given, kwargs = aten.overload_call(prim, args, params)
+        got = ask_classes(func, given, kwargs)
     return _on_tape(prim, args, params, got)
 
 
-def _ask(handler: Any, prim: Prim, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    types = tuple({type(a) for a in args if isinstance(a, Tensor) and hasattr(type(a), "__torch_dispatch__")})
-    got = handler(overload(prim), types, args, params)
-    if got is NotImplemented:
-        names = ", ".join(t.__name__ for t in types)
-        raise TypeError(f"Multiple dispatch failed for {overload(prim)}: __torch_dispatch__ of {names or handler} returned NotImplemented")
-    return got
+def ask_classes(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The first answer of the arguments' __torch_dispatch__, subclasses before their bases."""
+    types = _dispatching(args, kwargs)
+    for cls in types:
+        got = cls.__torch_dispatch__(func, tuple(types), args, kwargs)
+        if got is not NotImplemented:
+            return got
+    raise _nobody(func, types)
+
+
+def _dispatching(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    types: list[Any] = []
+    for a in (*args, *kwargs.values()):
+        for item in a if isinstance(a, (list, tuple)) else (a,):
+            cls = type(item)
+            if has_dispatch(item) and cls not in types:
+                place = next((i for i, t in enumerate(types) if issubclass(cls, t)), len(types))
+                types.insert(place, cls)
+    return types
+
+
+def _nobody(func: Any, asked: Any) -> TypeError:
+    return TypeError(
+        f"Multiple dispatch failed for '{func.name()}'; all __torch_dispatch__ handlers returned NotImplemented:\n\n"
+        + "\n".join(f"  - {'tensor subclass' if isinstance(a, type) else 'mode object'} {a!r}" for a in asked)
+    )
 
 
 def _on_tape(prim: Prim, args: tuple[Any, ...], params: dict[str, Any], got: Any) -> Any:
+    outs = got if isinstance(got, (tuple, list)) else (got,)
+    if not all(isinstance(o, Tensor) for o in outs):
+        raise RuntimeError(f"Unable to cast the result of __torch_dispatch__ for {prim.name} to Tensor: it is {got!r}")
     wants = prim.vjp is not None and state.grad and any(isinstance(a, Tensor) and a._rg for a in args)
-    if wants:
-        outs = got if isinstance(got, (tuple, list)) else (got,)
+    if wants and not any(o._node is not None for o in outs):
         record(prim, args, outs, params)
     return got
 
 
-class Overload:
-    """What __torch_dispatch__ is handed as `func`: an operator overload of torch.ops.aten, here one primitive."""
-
-    def __init__(self, prim: Prim) -> None:
-        self.prim = prim
-        self.__name__ = f"{prim.name}.default"
-        self.namespace, self.overloadpacket = "aten", prim.name
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.prim(*args, **kwargs)
-
-    def name(self) -> str:
-        return f"aten::{self.prim.name}"
-
-    def __str__(self) -> str:
-        return f"aten.{self.__name__}"
-
-    def __repr__(self) -> str:
-        return f"<OpOverload(op='aten.{self.prim.name}', overload='default')>"
-
-
-_OVERLOADS: dict[str, Overload] = {}
-
-
-def overload(prim: Prim) -> Overload:
-    """The one Overload object of a primitive."""
-    found = _OVERLOADS.get(prim.name)
-    if found is None:
-        found = _OVERLOADS[prim.name] = Overload(prim)
-    return found
+def run_function(public: Any, implementation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A public function that no __torch_function__ took: whole to __torch_dispatch__ if torch does so (functions that
+    make a tensor, change one in place or read a number), else as it is made of primitives."""
+    stack = stacks.interpreters
+    mode = stack[-1] if stack and isinstance(stack[-1], TorchDispatchMode) else None
+    if mode is None and (stack or not _dispatching(args, kwargs)):
+        return implementation(*args, **kwargs)
+    func = aten.whole_call(getattr(public, "__name__", ""), args, kwargs)
+    if func is None:
+        return implementation(*args, **kwargs)
+    if mode is None:
+        with no_grad():
+            return ask_classes(func, args, kwargs)
+    stack.pop()
+    try:
+        with no_grad():
+            return mode.ask(func, args, kwargs)
+    finally:
+        stack.append(mode)
 
 
 class TorchDispatchMode:
-    """A context manager whose `__torch_dispatch__(func, types, args, kwargs)` sees every primitive run inside, below
+    """A context manager whose `__torch_dispatch__(func, types, args, kwargs)` sees every operator run inside, below
     autograd (torch docs: torch.utils._python_dispatch.TorchDispatchMode)."""
+
+    def __init__(self, _dispatch_key: Any = None) -> None:
+        super().__init__()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         raise NotImplementedError
 
+    def ask(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The mode's answer; a TypeError if it has none."""
+        got = self.__torch_dispatch__(func, tuple(_dispatching(args, kwargs)), args, kwargs)
+        if got is NotImplemented:
+            raise _nobody(func, [self])
+        return got
+
     def run(self, prim: Prim, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Ask the mode, then record its result."""
+        stack = stacks.interpreters
+        stack.append(self)  # what torch's form takes to build (a transposition, say) is seen by the mode too
+        try:
+            series = aten.steps(prim, params)
+            if series is not None:
+                for step in series:
+                    args = (prim(*args, **step),)
+                return args[0]
+            with no_grad():
+                func, given, kwargs = aten.overload_call(prim, args, params)
+        finally:
+            stack.pop()
         with no_grad():
-            got = _ask(self.__torch_dispatch__, prim, args, params)
-        if any(isinstance(o, Tensor) and o._node is not None for o in (got if isinstance(got, tuple) else (got,))):
-            return got
+            got = self.ask(func, given, kwargs)
         return _on_tape(prim, args, params, got)
 
-    def __enter__(self) -> TorchDispatchMode:
+    def __enter__(self) -> Self:
         push(self)
+        FUNCTION_MODES.append(self)  # public functions then ask `run_function`
         return self
 
     def __exit__(self, *exc: object) -> None:
+        FUNCTION_MODES.remove(self)
         pop()
 
 
@@ -129,14 +168,10 @@ class TorchFunctionMode:
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         raise NotImplementedError
 
-    def __enter__(self) -> TorchFunctionMode:
-        from tocha.dispatch.override import FUNCTION_MODES
-
+    def __enter__(self) -> Self:
         stacks.function_modes.append(self)
         FUNCTION_MODES.append(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        from tocha.dispatch.override import FUNCTION_MODES
-
         FUNCTION_MODES.remove(stacks.function_modes.pop())

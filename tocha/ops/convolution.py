@@ -94,7 +94,7 @@ def _conv(name: str, n: int, input: Tensor, weight: Tensor, bias: Any, stride: A
     kernel = tuple(weight._a.shape[2:])
     pads = _pads(name, padding, kernel, steps, spread)
     sizes = out_sizes(x._a.shape[2:], kernel, steps, spread, pads)
-    if sizes and min(sizes) <= 0 or (kernel and 0 in kernel):
+    if (sizes and min(sizes) <= 0) or (kernel and 0 in kernel):
         padded = " x ".join(str(m + low + high) for m, (low, high) in zip(x._a.shape[2:], pads, strict=True))
         reach = " x ".join(str(d * (k - 1) + 1) for k, d in zip(kernel, spread, strict=True))
         raise RuntimeError(

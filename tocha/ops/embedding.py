@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from tocha import dtypes
 from tocha.autograd.mode import no_grad
 from tocha.dispatch.registry import op

@@ -147,7 +147,7 @@ def multilabel_margin_loss(
     if target.dtype is not dtypes.int64:
         raise RuntimeError(f"multilabel_margin_loss: expected scalar type Long but found {target.dtype.name}")
     t = t.reshape(x.shape)
-    n, classes = x._a.shape
+    _n, classes = x._a.shape
     if t._a.size and not t.is_meta and bool(((t < -1) | (t >= classes)).any()):
         raise RuntimeError("multilabel_margin_loss: target is out of range")
     listed = ((t < 0).to(dtypes.int64).cumsum(1) == 0) if t._a.size else t >= 0

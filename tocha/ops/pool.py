@@ -186,7 +186,7 @@ def _unpool(name: str, n: int, input: Tensor, indices: Tensor, kernel_size: Any,
     return flat.reshape((*lead, *size))
 
 
-def _register(n: int) -> None:  # noqa: C901 - one definition for each of the pooling functions of n dimensions
+def _register(n: int) -> None:
     d = f"{n}d"
 
     def max_pool(

@@ -48,7 +48,7 @@ _FIELDS = {
 
 
 def _make(name: str, fields: str) -> Any:
-    made = namedtuple(name, fields, module="torch.return_types")  # type: ignore[misc]  # noqa: PYI024
+    made = namedtuple(name, fields, module="torch.return_types")  # type: ignore[misc]
 
     def show(self: Any) -> str:
         body = ",\n".join(f"{f}={v!r}" for f, v in zip(fields.split(), self, strict=True))

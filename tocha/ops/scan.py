@@ -111,7 +111,7 @@ def _trapezia(y: Tensor, x: Any, dx: Any, dim: int, name: str) -> tuple[Tensor, 
         width = dx
     n = y._a.shape[where]
     pairs = y.narrow(where, 0, n - 1) + y.narrow(where, 1, n - 1)
-    return pairs * width / 2 if not isinstance(width, Tensor) else pairs * width / 2, where
+    return pairs * width / 2, where
 
 
 def _spacing(y: Tensor, x: Tensor, dim: int, name: str) -> Tensor:

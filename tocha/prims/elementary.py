@@ -11,8 +11,8 @@ from typing import Any
 
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
-from tocha.tensor import Tensor
 from tocha.prims.pointwise import broadcast_shapes, pointwise
+from tocha.tensor import Tensor
 
 
 def conj(x: Any) -> Any:

@@ -132,7 +132,7 @@ class _Frame:
             self.run()
 
 
-class _Stop(Exception):  # noqa: N818
+class _Stop(Exception):
     """Recomputation has made everything that was asked for."""
 
 
