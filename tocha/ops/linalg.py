@@ -11,6 +11,7 @@ from tocha.ops.arguments import check_tensor, wrap_dim
 from tocha.ops.matmul import matmul
 from tocha.ops.results import named
 from tocha.prims import linalg as prims
+from tocha.prims.activation import ON_TENSORS
 from tocha.prims.linalg import LinAlgError
 from tocha.prims.pointwise import broadcast_shapes
 from tocha.tensor import Tensor
@@ -374,7 +375,8 @@ def matrix_power_of(a: Tensor, n: int) -> Tensor:
             f"linalg.matrix_power: A must be batches of square matrices, but they are {a.shape[-2]} by {a.shape[-1]} matrices"
         )
     if n == 0:
-        return prims.vjps._eye(a, a._a.shape[-1]).expand(a._a.shape).clone()
+        eye = prims.vjps._eye(a, a._a.shape[-1])
+        return ON_TENSORS.where(eye == eye, eye, a)  # type: ignore[no-any-return]
     if n < 0:
         a, n = inv(a), -n
     if n == 1:

@@ -110,6 +110,14 @@ def _depthwise(xp: Any, x: Any, weight: Any, stride: Shape, dilation: Shape, siz
     return out
 
 
+def _cropped(x: Any, shape: Shape) -> Any:
+    """The first places of each dimension: output padding may make room for more windows than there were."""
+    for i, n in enumerate(shape):
+        if x._a.shape[i] != n:
+            x = x.narrow(i, 0, n)
+    return x
+
+
 def _input_infer(g: Any, weight: Any, bias: Any, *, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int) -> MetaArray:
     return MetaArray((g.shape[0], weight.shape[1] * groups, *size), g.dtype)
 
@@ -117,8 +125,8 @@ def _input_infer(g: Any, weight: Any, bias: Any, *, size: Shape, stride: Shape, 
 @prim(
     "conv_input", "contract", infer=_input_infer,
     vjp=(
-        lambda g, weight, *, stride, padding, dilation, groups: conv(
-            g, conj(weight), None, stride=stride, padding=padding, dilation=dilation, groups=groups
+        lambda g_out, g_shape, weight, *, stride, padding, dilation, groups: _cropped(
+            conv(g_out, conj(weight), None, stride=stride, padding=padding, dilation=dilation, groups=groups), g_shape
         ),
         lambda g_out, g, weight_shape, *, stride, padding, dilation, groups: conv_weight(
             conj(g), g_out, kernel=weight_shape[2:], stride=stride, padding=padding, dilation=dilation, groups=groups

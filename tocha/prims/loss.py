@@ -101,7 +101,7 @@ def _ce_vjp(g: Any, input: Any, target: Any, weight: Any, probability: Any, tota
 def cross_entropy(xp: Any, input: Any, target: Any, weight: Any, *, reduction: str, ignore_index: int, smoothing: float) -> Any:
     """Negative log likelihood of softmax(input) (N, C, *rest) at the target classes, with label smoothing; softmax(input); and the sum
     of weights that the mean divides by."""
-    if weight is None and not smoothing and _all_count(xp, input, target):
+    if weight is None and not smoothing and _all_count(xp, input, target, ignore_index):
         return _plain_cross_entropy(xp, input, target, reduction)
     x, t, scale = _classes(xp, input, target, weight, ignore_index)
     log_p = x - xp.max_reduce(x, axis=1, keepdims=True) if x.size else x.copy()
@@ -120,9 +120,9 @@ def cross_entropy(xp: Any, input: Any, target: Any, weight: Any, *, reduction: s
     return _reduce(xp, losses, total, reduction, target.shape), p.reshape(input.shape), total
 
 
-def _all_count(xp: Any, x: Any, target: Any) -> bool:
+def _all_count(xp: Any, x: Any, target: Any, ignore_index: int) -> bool:
     """Whether logits are (N, C) on the CPU and every target is a class (as unsigned numbers, negative ones are large)."""
-    if xp.name != "cpu" or x.ndim != 2 or not x.size or target.dtype != xp.int64:
+    if xp.name != "cpu" or x.ndim != 2 or not x.size or target.dtype != xp.int64 or 0 <= ignore_index < x.shape[1]:
         return False
     return bool(xp.reduce_max(target.view(xp.uint64)) < x.shape[1])
 

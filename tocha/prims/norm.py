@@ -55,8 +55,8 @@ def _vjp(g: Any, input: Any, weight: Any, bias: Any, mean: Any, var: Any, *, sha
     got = standardize_backward(g, input, weight, mean.detach(), var.detach(), shape=shape, axes=axes, affine=affine, eps=eps)
     if weight is None and bias is None:
         return got[0], None, None
-    w_dtype = weight.dtype if weight is not None else bias.dtype
-    return got[0], got[1].to(w_dtype) if needs[1] else None, got[2].to(bias.dtype) if needs[2] else None
+    of_bias = got[2].reshape(bias._a.shape).to(bias.dtype) if needs[2] else None
+    return got[0], got[1].to(weight.dtype) if needs[1] else None, of_bias
 
 
 def _with_moments(g: Any, of_moments: Any, input: Any, weight: Any, bias: Any, shape: Any, axes: Any, affine: Any, eps: float) -> Any:
