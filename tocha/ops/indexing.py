@@ -118,7 +118,7 @@ def _select(input: Tensor, index: Any) -> Tensor:
     if Ellipsis not in key:
         key = (*key, Ellipsis)  # without it NumPy makes scalars of single elements
     try:
-        got = a[key]
+        got = a[key] if None not in key else view.basic_index(namespace(a), a, key)
     except IndexError as error:
         raise _reworded(error, input, key) from None
     out = _new(Tensor)
@@ -173,16 +173,15 @@ def _getitem(input: Tensor, index: Any) -> Tensor:
 
 def check_broadcast(seen: Tensor, indices: tuple[Tensor, ...], dims: tuple[int, ...]) -> None:
     """IndexError unless the index tensors broadcast among themselves; an empty dimension has no valid index."""
-    if len(indices) > 1:
-        try:
-            np.broadcast_shapes(*[tuple(i._a.shape) for i in indices])
-        except ValueError:
-            shapes = ", ".join(str(list(i.shape)) for i in indices)
-            raise IndexError(
-                f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
-            ) from None
-    for d, i in zip(dims, indices, strict=True):
-        if seen._a.shape[d] == 0 and i._a.size:
+    try:
+        shape = np.broadcast_shapes(*[tuple(i._a.shape) for i in indices])
+    except ValueError:
+        shapes = ", ".join(str(list(i.shape)) for i in indices)
+        raise IndexError(
+            f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
+        ) from None
+    for d in dims:
+        if seen._a.shape[d] == 0 and 0 not in shape:
             raise IndexError(f"index is out of bounds for dimension {d} with size 0")
 
 

@@ -100,17 +100,34 @@ def _pad_back(g: Any, shape: Shape, index: tuple[Any, ...]) -> Any:
     return index_scatter(g, shape=tuple(shape), index=index)
 
 
-def _basic_index(xp: Any, input: Any, index: tuple[Any, ...]) -> Any:
-    got = input[index]
-    if getattr(got, "strides", None) is None or (got.shape == () and got.__class__ is not input.__class__):
-        got = input[(*index, Ellipsis)]
-    return got
+def basic_index(xp: Any, input: Any, key: tuple[Any, ...]) -> Any:
+    """input[key] for a key of integers, slices with positive steps, None and one Ellipsis."""
+    got = input[key]
+    return _with_new_dims(xp, input, key, got) if None in key else got
+
+
+def _with_new_dims(xp: Any, input: Any, key: tuple[Any, ...], got: Any) -> Any:
+    """`got` with torch's strides where None made dimensions: those that span input's next dimension (NumPy: 0)."""
+    strides, shape, rank = list(got.strides), input.shape, len(input.shape)
+    used = sum(k is not None and k is not Ellipsis for k in key)
+    out = d = 0
+    for k in key:
+        if k is None:
+            strides[out] = shape[d] * input.strides[d] if d < rank else input.dtype.itemsize
+            out += 1
+        elif k is Ellipsis:
+            out += rank - used
+            d += rank - used
+        else:
+            out += isinstance(k, slice)
+            d += 1
+    return xp.restride(got, got.shape, tuple(strides))
 
 
 @prim("slice", "view", vjp=lambda g, input_shape, *, index: _pad_back(g, input_shape, index), half="native")
 def slice_(xp: Any, input: Any, *, index: tuple[Any, ...]) -> Any:
     """Basic indexing: integers, slices with positive steps and None, in a tuple."""
-    return _basic_index(xp, input, (*index, Ellipsis) if Ellipsis not in index else index)
+    return basic_index(xp, input, index if Ellipsis in index else (*index, Ellipsis))
 
 
 @prim("index_scatter", "index", vjp=lambda g, *, index: slice_(g, index=index), half="native",
