@@ -17,7 +17,7 @@ from tocha.tensor import Tensor
       infer=lambda real, imag, *, dtype: MetaArray(broadcast_shapes("complex", real.shape, imag.shape), dtype))  # fmt: skip
 def _complex(xp: Any, real: Any, imag: Any, *, dtype: Any) -> Any:
     """real + i imag."""
-    out = xp.empty(xp.broadcast_shapes(real.shape, imag.shape), dtype)
+    out = xp.empty(broadcast_shapes("complex", real.shape, imag.shape), dtype)
     out.real, out.imag = real, imag
     return out
 

@@ -64,8 +64,12 @@ def getitem(input: Tensor, index: Any) -> Tensor:
     """`input[index]`: a view for integers, slices, None and Ellipsis; a copy if masks or index tensors take part."""
     if input.__class__ in PLAIN and not FUNCTION_MODES and not INTERPRETERS and _is_basic(index):
         return _select(input, index)
-    if index.__class__ in PLAIN and input.__class__ in PLAIN and not (FUNCTION_MODES or INTERPRETERS or (state.grad and input._rg)):
-        got = _take_plain(input._a, index._a)
+    if input.__class__ in PLAIN and not (FUNCTION_MODES or INTERPRETERS or (state.grad and input._rg)):
+        got = None
+        if index.__class__ in PLAIN:
+            got = _take_plain(input._a, index._a)
+        elif index.__class__ is tuple:
+            got = _take_several(input._a, index)
         if got is not None:
             return wrap(got)
     if FUNCTION_MODES or OVERRIDES[input.__class__] or OVERRIDES[index.__class__]:
@@ -85,6 +89,27 @@ def _take_plain(a: Any, index: Any) -> Any:
     except IndexError:
         pass  # the general way raises in words
     return None
+
+
+def _take_several(a: Any, index: tuple[Any, ...]) -> Any:
+    """a[index] for masks, integer tensors and slices (of which NumPy and torch think alike), as a contiguous array; None
+    where other items take part."""
+    if a.__class__ is not _ndarray:
+        return None
+    key = []
+    for i in index:
+        if i.__class__ in PLAIN:
+            i = i._a
+            if i.__class__ is not _ndarray or not i.ndim or (i.dtype is not _INT64 and i.dtype is not _BOOL):
+                return None
+        elif i.__class__ is not slice or not _is_basic(i):
+            return None
+        key.append(i)
+    try:
+        got = a[tuple(key)]
+    except IndexError:
+        return None
+    return got if got.flags.c_contiguous and got.base is None else np.ascontiguousarray(got)
 
 
 def _put_plain(input: Tensor, key: Any, value: Any) -> bool:

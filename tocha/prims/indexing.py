@@ -318,6 +318,6 @@ def _masked_scatter_vjp(g: Any, mask: Any, source_shape: Shape, *, needs: Any) -
 def masked_scatter(xp: Any, input: Any, mask: Any, source: Any) -> Any:
     """A copy of input whose elements under the mask are source's first ones, in order."""
     out = input.copy("C")
-    chosen = out[mask]
-    out[mask] = source.reshape(-1)[: chosen.size]
+    chosen = xp.flatnonzero(mask)
+    out.reshape(-1)[chosen] = source.reshape(-1)[: chosen.size]
     return out
