@@ -25,6 +25,8 @@ from tocha.tensor import Tensor, View, wrap
 
 _ndarray, _new = np.ndarray, object.__new__
 _FULL = slice(None)
+INDEX_TYPES, _UINT8 = frozenset((np.dtype(np.int64), np.dtype(np.int32))), np.dtype(np.uint8)
+_UINT64, _largest = np.dtype(np.uint64), np.maximum.reduce
 _BOOL, _INT64 = np.dtype(np.bool_), np.dtype(np.int64)
 _QUICK_TYPES = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.int64, np.int32, np.uint8))
 _USE_ITEM = (
@@ -329,14 +331,14 @@ def _read_tensor(i: Tensor) -> Any:
     dtype = i._a.dtype
     if dtype.kind == "b":
         return i
-    if dtype.name == "uint8":
+    if dtype is _UINT8:
         warnings.warn(
             "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.", UserWarning, stacklevel=7
         )
         return i.bool()
     if i.ndim == 0 and dtype.kind in "iu":
         return int(i.item())
-    if dtype.name not in ("int64", "int32"):
+    if dtype not in INDEX_TYPES:
         raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
     return i
 
@@ -480,6 +482,8 @@ def check_range(index: Tensor, size: int, dim: int, negative: bool = False, erro
     a = index._a
     if a.__class__ is not _ndarray or not a.size:
         return
+    if not negative and a.dtype is _INT64 and _largest(a.view(_UINT64), None) < size:
+        return  # negative values would look huge
     low, high = int(a.min()), int(a.max())
     if high >= size or low < (-size if negative else 0):
         bad = high if high >= size else low

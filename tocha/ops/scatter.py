@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from tocha import dtypes
 from tocha.backends import namespace
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor, wrap_dim
-from tocha.ops.indexing import check_broadcast, check_put, check_range, index_tensors, put, read_items
+from tocha.ops.indexing import INDEX_TYPES, check_broadcast, check_put, check_range, index_tensors, put, read_items
 from tocha.ops.select import masked_fill
 from tocha.prims import indexing as prims
 from tocha.prims.move import unsafe_view
@@ -20,7 +21,7 @@ Shape = tuple[int, ...]
 
 def _check_index(index: Any, name: str) -> Tensor:
     check_tensor(index, name, "index", 2)
-    if index._a.dtype.name not in ("int64", "int32"):
+    if index._a.dtype not in INDEX_TYPES:
         if index._a.size:
             raise RuntimeError(f"{name}(): Expected dtype int64 for index")
         return index.long()
@@ -36,7 +37,7 @@ def _along(input: Tensor, dim: int, index: Any, src: Tensor | None, name: str) -
         return d
     if len(have) != len(wanted):
         raise RuntimeError(f"{name}: Index tensor must have the same number of dimensions as self tensor")
-    if any(n > h for i, (n, h) in enumerate(zip(wanted, have, strict=True)) if i != d):
+    if wanted != have and any(n > h for i, (n, h) in enumerate(zip(wanted, have, strict=True)) if i != d):
         raise RuntimeError(
             f"{name}: Size does not match at some dimension: expected index {list(wanted)} to be no larger than self "
             f"{list(have)} apart from dimension {d}"
@@ -299,7 +300,7 @@ def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = F
 @op("torch method strictout")
 def take(input: Tensor, index: Tensor) -> Tensor:
     """Elements at positions of the flattened input (torch docs: torch.take)."""
-    if check_tensor(index, "take", "index", 2)._a.dtype.name != "int64":
+    if check_tensor(index, "take", "index", 2).dtype is not dtypes.int64:
         raise RuntimeError(f"take(): Expected a long tensor for index, but got {index.dtype.name}")
     if index._a.size and not input._a.size:
         raise IndexError("take(): tried to take from an empty tensor")
@@ -311,7 +312,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
 @op("torch method inplace", name="put")
 def put_flat(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """source's elements written at positions of the flattened input (torch docs: Tensor.put_)."""
-    if index._a.dtype.name != "int64":
+    if index.dtype is not dtypes.int64:
         raise RuntimeError(f"put_(): Expected a long tensor for index, but got {index.dtype.name}")
     if source.dtype is not input.dtype:
         raise RuntimeError(
