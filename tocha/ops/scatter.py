@@ -10,7 +10,15 @@ from tocha import dtypes
 from tocha.backends import namespace
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor, wrap_dim
-from tocha.ops.indexing import INDEX_TYPES, check_broadcast, check_put, check_range, index_tensors, put, read_items
+from tocha.ops.indexing import (
+    INDEX_TYPES,
+    check_broadcast,
+    check_put,
+    check_range,
+    index_tensors,
+    put,
+    read_items,
+)
 from tocha.ops.select import masked_fill
 from tocha.prims import indexing as prims
 from tocha.prims.move import unsafe_view
