@@ -180,8 +180,8 @@ def _weight_infer(g: Any, input: Any, *, kernel: Shape, stride: Shape, padding: 
 @prim(
     "conv_weight", "contract", infer=_weight_infer,
     vjp=(
-        lambda g_out, input, *, stride, padding, dilation, groups: conv(
-            conj(input), g_out, None, stride=stride, padding=padding, dilation=dilation, groups=groups
+        lambda g_out, g_shape, input, *, stride, padding, dilation, groups: _cropped(
+            conv(conj(input), g_out, None, stride=stride, padding=padding, dilation=dilation, groups=groups), g_shape
         ),
         lambda g_out, g, input_shape, *, stride, padding, dilation, groups: conv_input(
             conj(g), g_out, None, size=input_shape[2:], stride=stride, padding=padding, dilation=dilation, groups=groups
