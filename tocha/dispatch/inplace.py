@@ -10,10 +10,10 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.autograd.graph import Node, version_of
-from tocha.autograd.mode import state
+from tocha.autograd.mode import no_grad, state
 from tocha.autograd.views import refresh, replay
 from tocha.backends import geometry, namespace
-from tocha.dispatch.override import INTERPRETERS, alias_as
+from tocha.dispatch.override import INTERPRETERS, NO_DISPATCH, alias_as
 from tocha.dispatch.prim import edge_of
 from tocha.tensor import Tensor, View
 
@@ -82,9 +82,21 @@ def assign(target: Tensor, value: Tensor, operator: str) -> Tensor:
         value = value.to(target.dtype)
     if value._node is not None:
         _keep_old(target, value._node)
-    store(target._a, value._a)
+    if target.__class__ in NO_DISPATCH:
+        store(target._a, value._a)
+    else:
+        with no_grad():
+            ask_copy(target, value)
     mutated(target, value, operator)
     return target
+
+
+def ask_copy(target: Tensor, value: Tensor) -> None:
+    """Have a subclass with __torch_dispatch__ change its own data."""
+    from tocha.dispatch.interpret import ask_classes
+    from tocha.dispatch.overload import find
+
+    ask_classes(find("aten", "copy_", "default"), (target, value), {})
 
 
 def _keep_old(target: Tensor, node: Node) -> None:
@@ -189,7 +201,7 @@ class ViewScatter(Node):
     def apply(self, grad: Any) -> Sequence[Tensor | None]:
         base_edge, value_edge = self.edges
         if self.geometry is not None:
-            from tocha.prims.view import laid_out
+            from tocha.ops.shape import laid_out
 
             grad = laid_out(grad, self.geometry)
         value_grad = replay(grad, self.view).clone() if value_edge is not None else None

@@ -221,13 +221,6 @@ def _as_strided(xp: Any, input: Any, *, size: Shape, stride: Shape, offset: int,
 as_strided = AsStrided("as_strided", "view", _as_strided, vjp=_as_strided_vjp, half="native")
 
 
-def laid_out(values: Any, own: Any) -> Any:
-    """The values of a tensor in memory of another one's geometry, so that as_strided finds them in the same places."""
-    size, stride, offset, length = own
-    out = as_strided(values.new_zeros((max(length, 1),)), size=size, stride=stride, offset=offset)
-    return out.copy_(values)
-
-
 @prim("diagonal", "view", half="native", vjp=lambda g, input_shape, *, offset, dim1, dim2: _diagonal_vjp(g, input_shape, offset, dim1, dim2))
 def diagonal(xp: Any, input: Any, *, offset: int, dim1: int, dim2: int) -> Any:
     rows, columns = input.shape[dim1], input.shape[dim2]
