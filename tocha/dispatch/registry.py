@@ -163,4 +163,5 @@ def _inplace_form(name: str, function: Callable[..., Any]) -> Callable[..., Any]
         check_writable(input, name + "_")
         return assign(input, function(input, *args, **kwargs), name + "_")
 
+    call.__dict__.pop("short", None)  # the short way makes a new tensor
     return call

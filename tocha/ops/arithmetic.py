@@ -48,7 +48,14 @@ def rsub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     return NAMESPACES["torch"]["sub"](other, input, alpha=alpha)
 
 
-@op("torch method inplace out")
+def _short_pow(input: Any, exponent: Any) -> Tensor | None:
+    """The usual case, a float tensor to a number; None for the rest."""
+    if (exponent.__class__ is int or exponent.__class__ is float) and input.__class__ is Tensor and input._a.dtype.kind == "f":
+        return elementary.pow_scalar(input, exponent=exponent)
+    return None
+
+
+@op("torch method inplace out", short=_short_pow)
 def pow(input: Any, exponent: Any) -> Tensor:
     """input to the power exponent; integers to negative powers are refused for numbers (torch docs: torch.pow)."""
     if isinstance(exponent, _NUMBERS):

@@ -18,7 +18,7 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.autograd.mode import state
-from tocha.backends import meta, namespace
+from tocha.backends import cpu, meta, namespace
 from tocha.dispatch import override
 from tocha.dispatch.bind import one_device, unusual
 from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function
@@ -32,6 +32,8 @@ _ndarray, _asarray, _new = np.ndarray, np.asarray, object.__new__
 _FLOAT32 = np.dtype(np.float32)
 _ARITHMETIC_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
 _REAL_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64))
+_COMPLEX_NP = _ARITHMETIC_NP - _REAL_NP
+_BOOL = np.dtype(np.bool_)
 _INTEGER_NP = frozenset(np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64, np.uint8))
 _SMALL = 1 << 24  # Python integers up to this are exact in float32
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
@@ -42,8 +44,8 @@ class Pointwise(Prim):
     """A pointwise primitive. `promote`: 'same' or 'float'; `output`: 'same', 'bool' or 'real' (of the computed type).
 
     `refuse`: types ('bool', 'complex', 'float', 'integral') it isn't defined for. `numbers`: which of two operands may be
-    Python numbers ('all': even both at once, 'both': either, 'second', 'none'). `direct`: types on which the rule is a single NumPy
-    function giving torch's result, so that eager calls it without promotion.
+    Python numbers ('all': even both at once, 'both': either, 'second', 'none'). `direct`: types on which `eager`, the rule as
+    one function of arrays, gives torch's result without promotion; `alike`: types that the rule itself needn't promote.
     """
 
     def __init__(
@@ -55,20 +57,45 @@ class Pointwise(Prim):
         self.refuse, self.scaled, self.numbers = refuse, False, numbers
         if not callable(vjp) and vjp is not None and len(vjp) != len(self.arguments):
             raise TypeError(f"{name}: {len(vjp)} gradient rules for {len(self.arguments)} arguments")
-        self.ufunc, self.direct = _single_ufunc(scalar, len(self.arguments)), frozenset[Any]()
-        if self.ufunc is not None and output != "real":
-            self.direct = _ARITHMETIC_NP if promote == "float" else _ARITHMETIC_NP | _INTEGER_NP
-            if "complex" in refuse:
-                self.direct &= _REAL_NP | _INTEGER_NP
-            if "float" in refuse:
-                self.direct &= _INTEGER_NP
+        self.ufunc = _single_ufunc(scalar, len(self.arguments))
+        self.eager = self.ufunc or _eager(scalar, output)
+        self.direct = _direct_types(self.ufunc is not None, promote, output, refuse) if not self.parameters else frozenset[Any]()
+        self.alike = _direct_types(False, promote, output, refuse)
         ALL[name] = self
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         """Values and history for tensors and Python numbers in any mix."""
-        if INTERPRETERS or unusual(args):
+        if INTERPRETERS:
+            return override.dispatch_prim(self, args, params)
+        arrays, found, wanted = [], None, False
+        for a in args:  # CPU tensors of one float type have nothing to promote
+            if a.__class__ is not Tensor:
+                break
+            x = a._a
+            if x.__class__ is not _ndarray or (x.dtype is not found and (found is not None or x.dtype not in self.alike)):
+                break
+            found = x.dtype
+            arrays.append(x)
+            if a._rg:
+                wanted = True
+        else:
+            return self._plain_alike(args, arrays, params, found, wanted)
+        if unusual(args):
             return override.dispatch_prim(self, args, params)
         return self.plain(args, params)
+
+    def _plain_alike(self, args: tuple[Any, ...], arrays: list[Any], params: dict[str, Any], found: Any, wanted: bool) -> Tensor:
+        try:
+            got = state.run(self.impl, cpu, *arrays, **params)
+        except ValueError:
+            self.broadcast([a.shape for a in arrays])  # raises torch's error if shapes are at fault
+            raise
+        if got.__class__ is not _ndarray or got.dtype is not found or got is arrays[0] or got is arrays[-1]:
+            got = _finish(got, arrays, dtypes.bool_.np if self.output == "bool" else found)
+        out = wrap(got)
+        if wanted and state.grad and self.vjp is not None and self.output != "bool":
+            record(self, args, (out,), params)
+        return out
 
     def plain(self, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The call on tensors that hold arrays."""
@@ -82,16 +109,6 @@ class Pointwise(Prim):
 
     def values(self, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The result as an array: promote, compute (half precision in float32), round once."""
-        alike = self._alike(args)
-        if alike is not None:
-            try:
-                got = state.run(self.impl, namespace(alike[0]), *alike, **params)
-            except ValueError:
-                self.broadcast([np.shape(a) for a in alike])
-                raise
-            if got.__class__ is _ndarray and got.dtype is alike[0].dtype and not any(got is a for a in alike):
-                return got
-            return _finish(got, alike, dtypes.bool_.np if self.output == "bool" else alike[0].dtype)
         compute = self.compute_dtype(args)
         target = self.result_dtype(compute).np
         arrays = [a._a if isinstance(a, Tensor) else a.item() if isinstance(a, np.generic) else a for a in args]
@@ -130,20 +147,6 @@ class Pointwise(Prim):
         if got.dtype is not target:
             return xp.run(xp.cast, got, target)
         return got.copy() if any(got is a for a in arrays) else got
-
-    def _alike(self, args: tuple[Any, ...]) -> list[Any] | None:
-        """The operands' arrays where all are CPU tensors of one float type (nothing to promote), else None."""
-        arrays = [a._a if isinstance(a, Tensor) else None for a in args]
-        first = arrays[0]
-        if first is None or first.__class__ is not _ndarray or first.dtype not in _REAL_NP:
-            return None
-        if "float" in self.refuse or self.output == "real":
-            return None
-        found = first.dtype
-        for a in arrays:
-            if a is None or a.__class__ is not _ndarray or a.dtype is not found:
-                return None
-        return arrays
 
     def compute_dtype(self, args: tuple[Any, ...]) -> dtype:
         """The type the rule computes in; NotImplementedError/RuntimeError where it isn't defined."""
@@ -236,10 +239,34 @@ def _single_ufunc(scalar: Callable[..., Any], count: int) -> Any:
         return None
     if not (isinstance(called, tuple) and len(called) == 2 and called[1] == names):
         return None
-    from tocha.backends import cpu
-
     found = vars(cpu).get(called[0]) or getattr(np, called[0], None)
     return found if isinstance(found, np.ufunc) else None
+
+
+def _eager(scalar: Callable[..., Any], output: str) -> Callable[..., Any]:
+    """A rule of several functions as one of CPU arrays of one float type."""
+
+    def run(*arrays: Any) -> Any:
+        if arrays[-1].__class__ is not _ndarray:  # a Python number as second operand
+            arrays = (arrays[0], arrays[0].dtype.type(arrays[-1]))
+        got = scalar(cpu, *arrays)
+        want = _BOOL if output == "bool" else arrays[0].dtype
+        return got if got.dtype is want and got is not arrays[0] else got.astype(want)
+
+    return run
+
+
+def _direct_types(single: bool, promote: str, output: str, refuse: tuple[str, ...]) -> frozenset[Any]:
+    """The types a rule gives torch's result on without promotion: the float types, and where it is a `single` NumPy
+    function also those that NumPy's promotion of it agrees on with torch's."""
+    found = _REAL_NP
+    if single:
+        found = _ARITHMETIC_NP if promote == "float" else _ARITHMETIC_NP | _INTEGER_NP
+        if promote == "same" and "bool" not in refuse:
+            found |= {_BOOL}
+    if "complex" in refuse or output == "real":
+        found -= _COMPLEX_NP
+    return found - _REAL_NP - _COMPLEX_NP if "float" in refuse else found
 
 
 def pointwise(
@@ -351,14 +378,14 @@ def _binary_savers(rule: Pointwise) -> list[tuple[Any, int]]:
 
 
 def _unary(rule: Pointwise, name: str) -> Callable[..., Any]:
-    ufunc, direct = rule.ufunc, rule.direct
+    eager, direct = rule.eager, rule.direct
     differentiable, saver = rule.vjp is not None, _unary_saver(rule)
 
     def call(input: Tensor, *, out: Tensor | None = None) -> Any:
         if input.__class__ in PLAIN and out is None and not FUNCTION_MODES and not INTERPRETERS:
             a = input._a
             if a.__class__ is _ndarray and a.dtype in direct:
-                r = state.run(ufunc, a)
+                r = state.run(eager, a)
                 result = _new(Tensor)
                 result._a = r if r.__class__ is _ndarray else _asarray(r)
                 result._rg = False
@@ -382,7 +409,7 @@ def _unary(rule: Pointwise, name: str) -> Callable[..., Any]:
 
 
 def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
-    ufunc, direct = rule.ufunc, rule.direct
+    eager, direct = rule.eager, rule.direct
     weak = frozenset() if rule.numbers == "none" else _REAL_NP
     differentiable, savers = rule.vjp is not None, _binary_savers(rule)
 
@@ -399,7 +426,7 @@ def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
                     b = other if other.__class__ is float or -_SMALL <= other <= _SMALL else None
                 if b is not None:
                     try:
-                        r = state.run(ufunc, a, b)
+                        r = state.run(eager, a, b)
                     except ValueError:
                         return plain(input, other)  # raises in words
                     result = _new(Tensor)
@@ -467,9 +494,11 @@ def _scale(input: Any, other: Any, alpha: Any) -> Any:
 
 
 def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
+    from tocha.autograd.graph import version_of
     from tocha.dispatch.inplace import assign, check_writable, mutated
 
-    ufunc, direct = rule.ufunc, rule.direct if rule.output == "same" else frozenset()
+    ufunc, direct = rule.ufunc, rule.direct if rule.output == "same" and rule.ufunc else frozenset[Any]()
+    weak = frozenset[Any]() if rule.numbers == "none" else _REAL_NP
 
     def plain(input: Tensor, *others: Any) -> Tensor:
         check_operands(name, (input, *others), rule.numbers)
@@ -490,6 +519,20 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
         return assign(input, rule(input, *others), name)
 
     def call(input: Tensor, *others: Any) -> Tensor:
+        if len(others) == 1 and input.__class__ is Tensor and not FUNCTION_MODES and not INTERPRETERS:
+            a, b = input._a, others[0]
+            if a.__class__ is _ndarray and a.dtype in direct and a.flags.c_contiguous and not (state.grad and input._rg):
+                if b.__class__ is Tensor:
+                    b = None if b._a.dtype is not a.dtype or (state.grad and b._rg) else b._a
+                elif a.dtype not in weak or not (b.__class__ is float or b.__class__ is int and -_SMALL <= b <= _SMALL):
+                    b = None
+                if b is not None and (b.__class__ is float or b.__class__ is int or b.__class__ is _ndarray and b.ndim <= a.ndim):
+                    try:
+                        state.run(ufunc, a, b, a)
+                    except ValueError:
+                        return plain(input, *others)  # raises in words
+                    version_of(input).bump(name)
+                    return input
         if FUNCTION_MODES or any(OVERRIDES[x.__class__] for x in (input, *others)):
             return dispatch_function(call.public, plain, (input, *others), {})  # type: ignore[attr-defined]
         return plain(input, *others)

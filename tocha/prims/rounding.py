@@ -151,9 +151,11 @@ def _inside(g: Any, x: Any, min: Any, max: Any) -> Any:
 
 
 def _clamp(o: Any, x: Any, *, min: Any, max: Any) -> Any:
+    if x.dtype.kind != "f":  # NumPy takes plain numbers as a float array's type
+        min, max = (None if bound is None else x.dtype.type(bound) for bound in (min, max))
     if min is not None:
-        x = o.maximum(x, x.dtype.type(min))
-    return x if max is None else o.minimum(x, x.dtype.type(max))
+        x = o.maximum(x, min)
+    return x if max is None else o.minimum(x, max)
 
 
 clamp_scalar = pointwise(
