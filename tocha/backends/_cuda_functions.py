@@ -15,7 +15,8 @@ from tocha.backends import cuda
 from tocha.backends.cuda import bits
 
 cupy: Any = cuda.cupy
-_BYTES, _BITS = cuda._BYTES, cuda._BITS
+_BYTES: Any = cuda._BYTES
+_BITS: Any = cuda._BITS
 _FLOAT32 = np.dtype(np.float32)
 # Types on which CuPy has atomic operations, by NumPy's name of the function; float extremes go by their bits.
 _ATOMIC = {

@@ -376,7 +376,7 @@ def matrix_power_of(a: Tensor, n: int) -> Tensor:
         )
     if n == 0:
         eye = prims.vjps._eye(a, a._a.shape[-1])
-        return ON_TENSORS.where(eye == eye, eye, a)  # type: ignore[no-any-return]
+        return ON_TENSORS.where(eye == eye, eye, a)
     if n < 0:
         a, n = inv(a), -n
     if n == 1:

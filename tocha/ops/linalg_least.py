@@ -92,4 +92,4 @@ def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = N
         return A.mT.new_zeros((*A._a.shape[:-2], A._a.shape[-1], A._a.shape[-2])) + A.sum() * 0
     if hermitian:
         check_square(name, A)
-    return prims.pinv(A, *_tolerances(name, A, atol, rtol), hermitian=bool(hermitian))  # type: ignore[no-any-return]
+    return prims.pinv(A, *_tolerances(name, A, atol, rtol), hermitian=bool(hermitian))

@@ -9,7 +9,15 @@ from tocha import dtypes
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
 from tocha.ops.linalg import (
-    check_matrix, check_square, cholesky_of, cross_of, lu_factor_of, lu_solve, match_batches, same_dtype, unpack_lu,
+    check_matrix,
+    check_square,
+    cholesky_of,
+    cross_of,
+    lu_factor_of,
+    lu_solve,
+    match_batches,
+    same_dtype,
+    unpack_lu,
 )  # fmt: skip
 from tocha.ops.linalg_least import pinv
 from tocha.ops.matmul import matmul
@@ -54,7 +62,7 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
         raise RuntimeError(f"Incompatible matrix sizes for cholesky_solve: each A matrix is {L.shape[-1]} by {L.shape[-1]} but each b matrix is {input.shape[-2]} by {input.shape[-1]}")
     same_dtype("cholesky_solve", L, input)
     a, b = match_batches("cholesky_solve", L, input)
-    return prims.cholesky_solve(b, a, upper=bool(upper))  # type: ignore[no-any-return]
+    return prims.cholesky_solve(b, a, upper=bool(upper))
 
 
 @op("torch method out")
@@ -245,7 +253,7 @@ def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False)
         raise RuntimeError(f"{name}: Expected pivots to be integers. Got {pivots.dtype.name}")
     same_dtype(name, LD, B)
     a, b = match_batches(name, LD, B)
-    return prims.ldl_solve(a, pivots.expand(a._a.shape[:-1]), b, hermitian=bool(hermitian))  # type: ignore[no-any-return]
+    return prims.ldl_solve(a, pivots.expand(a._a.shape[:-1]), b, hermitian=bool(hermitian))
 
 
 def _moved_to_linalg(name: str, instead: str) -> None:

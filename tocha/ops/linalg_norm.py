@@ -47,7 +47,7 @@ def vector_norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False,
                     f"linalg.vector_norm cannot compute the {ord} norm on the dimension {d} because this dimension is empty and the operation "
                     "does not have an identity"
                 )
-    return prims.vector_norm(x, ord=float(ord), dim=dims, keepdim=keepdim)  # type: ignore[no-any-return]
+    return prims.vector_norm(x, ord=float(ord), dim=dims, keepdim=keepdim)
 
 
 def _moved(a: Tensor, dims: tuple[int, int]) -> Tensor:
@@ -149,7 +149,7 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
         from tocha.prims.activation import ON_TENSORS
 
         finite = matrix_norm(A, p) * matrix_norm(ON_TENSORS.where((info == 0).reshape((*info.shape, 1, 1)), inverted, 0.0), p)
-        return ON_TENSORS.where(info == 0, finite, math.inf).to(finite.dtype)  # type: ignore[no-any-return]
+        return ON_TENSORS.where(info == 0, finite, math.inf).to(finite.dtype)
     return matrix_norm(A, p) * matrix_norm(inverted, p)
 
 
