@@ -93,6 +93,13 @@ class MetaArray:
         return self if not copy and np.dtype(dtype) == self.dtype else MetaArray(self.shape, dtype)
 
 
+class WrapperArray(MetaArray):
+    """What a tensor holds whose data is elsewhere (a wrapper subclass): geometry, and the device it claims to be on."""
+
+    __slots__ = ("device",)
+    device: Any
+
+
 def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Row-major strides in bytes (sizes of 0 count as 1, as in torch)."""
     strides = [0] * len(shape)
@@ -101,6 +108,16 @@ def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]
         strides[i] = step
         step *= max(shape[i], 1)
     return tuple(strides)
+
+
+def dense_strides(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Strides in bytes without gaps, in the order of the given ones."""
+    result = [0] * len(shape)
+    step = itemsize
+    for d in sorted(range(len(shape)), key=lambda d: (strides[d], -d)):
+        result[d] = step
+        step *= max(shape[d], 1)
+    return tuple(result)
 
 
 def restride(a: MetaArray, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> MetaArray:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
-from tocha.backends import namespace
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor, wrap_dim
+from tocha.ops.creation import make
 from tocha.ops.indexing import (
     INDEX_TYPES,
     check_broadcast,
@@ -241,7 +241,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
     shape = input._a.shape or (1,)
     check_range(i, shape[d], d, negative=True)
-    chosen = wrap(namespace(i._a).zeros(shape[d], bool))
+    chosen = make((shape[d],), dtypes.bool_, input.device, 0)
     put(chosen, (i,), (0,), wrap(np.array(True)), False, "index_fill")
     mask = chosen.reshape((-1,) + (1,) * (len(shape) - d - 1))
     return masked_fill(input, mask if input._a.ndim else mask.reshape(()), value)

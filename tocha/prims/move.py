@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tocha.backends.meta import MetaArray
+from tocha.backends.meta import MetaArray, dense_strides
 from tocha.dispatch.prim import prim
 
 Shape = tuple[int, ...]
@@ -36,7 +36,13 @@ def _cast_back(g: Any, dtype: Any) -> Any:
     return g.real.to(dtype) if g.is_complex() and not dtype.is_complex else g.to(dtype)
 
 
-@prim("clone", "move", vjp=lambda g: g, half="native", infer=lambda input, *, order: MetaArray(input.shape, input.dtype))
+def _clone_infer(input: Any, *, order: str) -> MetaArray:
+    if order == "C":
+        return MetaArray(input.shape, input.dtype)
+    return MetaArray(input.shape, input.dtype, dense_strides(input.shape, input.strides, input.dtype.itemsize))
+
+
+@prim("clone", "move", vjp=lambda g: g, half="native", infer=_clone_infer)
 def clone(xp: Any, input: Any, *, order: str) -> Any:
     """A copy; `order` 'K' keeps the order of strides, 'C' makes it contiguous."""
     return input.copy(order)
