@@ -19,6 +19,7 @@ from tocha.ops import geometry
 from tocha.ops import indexing
 from tocha.ops import inspect
 from tocha.ops import join
+from tocha.ops import ctc
 from tocha.ops import distance
 from tocha.ops import einsum
 from tocha.ops import embedding
