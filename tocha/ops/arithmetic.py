@@ -14,6 +14,7 @@ from tocha.ops.convert import to
 from tocha.ops.shape import view_as_real
 from tocha.prims import elementary, rounding, special
 from tocha.prims.pointwise import as_operand, check_operands
+from tocha.prims.reduce import equal as equal_values
 from tocha.tensor import Tensor
 
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
@@ -294,6 +295,8 @@ def equal(input: Tensor, other: Tensor) -> bool:
         raise RuntimeError(f"equal: Expected all tensors to be on the same device, got {input.device} and {other.device}")
     if input._a.shape != other._a.shape:
         return False
+    if input._a.dtype is other._a.dtype:
+        return bool(equal_values(input, other)._a)
     return bool((input.detach() == other.detach()).all())
 
 

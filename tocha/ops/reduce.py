@@ -6,19 +6,43 @@ import math
 from typing import Any
 
 from tocha import dtypes
+from tocha.autograd.mode import state
+from tocha.backends import cpu
+from tocha.dispatch.override import INTERPRETERS
 from tocha.dispatch.registry import NAMESPACES, op
 from tocha.ops.arguments import check_dtype, check_tensor, wrap_dim, wrap_dims
 from tocha.ops.convert import to
 from tocha.ops.results import named
 from tocha.prims import reduce as prims
-from tocha.tensor import Tensor
+from tocha.tensor import Tensor, wrap
 
 Dims = int | tuple[int, ...] | None
 
 
+_ALL_DIMS = tuple(tuple(range(n)) for n in range(10))
+_REAL_NP = frozenset((dtypes.float32.np, dtypes.float64.np))
+
+
 def all_dims(input: Tensor) -> tuple[int, ...]:
     """Every dimension."""
-    return tuple(range(input._a.ndim))
+    n = input._a.ndim
+    return _ALL_DIMS[n] if n < 10 else tuple(range(n))
+
+
+def _short(kernel: Any) -> Any:
+    """The reduction of all of a small float tensor that needs no gradient, by `kernel(array, None)`."""
+
+    def short(input: Any, *dims: Any) -> Tensor | None:
+        if dims or input.__class__ is not Tensor:
+            return None
+        a = input._a
+        if a.__class__ is not cpu.Array or a.dtype not in _REAL_NP or not 0 < a.size < 512:
+            return None
+        if INTERPRETERS or (input._rg and state.grad):
+            return None
+        return wrap(cpu.as_array(state.run(kernel, a, None)))
+
+    return short
 
 
 def accumulated(input: Tensor, dtype: Any, name: str) -> Tensor:
@@ -52,7 +76,11 @@ def _not_empty(input: Tensor, dims: tuple[int, ...], name: str) -> None:
 # ---- sums
 
 
-@op("torch method out")
+def _mean(a: Any, dim: None) -> Any:
+    return cpu.reduce_add(a, dim) / a.size
+
+
+@op("torch method typedout", short=_short(cpu.reduce_add))
 def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Sum over all or the given dimensions; integers sum to int64 (torch docs: torch.sum)."""
     if dtype is not None or input._a.dtype.kind in "biu":
@@ -60,7 +88,7 @@ def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
     return prims.sum_(input, dim=all_dims(input) if dim is None else wrap_dims(dim, input._a.ndim, "sum"), keepdim=keepdim)
 
 
-@op("torch method out")
+@op("torch method typedout", short=_short(_mean))
 def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Mean over all or the given dimensions, of floating-point or complex tensors (torch docs: torch.mean)."""
     if dtype is not None:
@@ -73,7 +101,7 @@ def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
     return prims.mean(input, dim=all_dims(input) if dim is None else wrap_dims(dim, input._a.ndim, "mean"), keepdim=keepdim)
 
 
-@op("torch method out")
+@op("torch method typedout")
 def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Sum with NaN counted as 0 (torch docs: torch.nansum)."""
     if input._a.dtype.kind == "c":
@@ -83,7 +111,7 @@ def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any 
     return sum(NAMESPACES["torch"]["where"](input.isnan(), 0, input), dim, keepdim, dtype=dtype)
 
 
-@op("torch method out")
+@op("torch method typedout")
 def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Mean of the elements that aren't NaN (torch docs: torch.nanmean)."""
     if input._a.dtype.kind in "biu":
@@ -92,7 +120,7 @@ def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any
     return nansum(input, dim, keepdim, dtype=dtype) / sum(valid, dim, keepdim)
 
 
-@op("torch method out")
+@op("torch method typedout")
 def prod(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Product over all dimensions or one; integers multiply to int64 (torch docs: torch.prod)."""
     input = accumulated(input, dtype, "prod")
@@ -131,7 +159,7 @@ amax = _over("amax", prims.amax)
 amin = _over("amin", prims.amin)
 
 
-def _extreme(name: str, pick: Any, reduce: Any) -> Any:
+def _extreme(name: str, pick: Any, reduce: Any, whole: Any) -> Any:
     """max and min: over everything, along a dimension (with indices), or of two tensors."""
     between = NAMESPACES["torch"][name + "imum"]
 
@@ -150,11 +178,11 @@ def _extreme(name: str, pick: Any, reduce: Any) -> Any:
 
     extreme.__name__ = name
     extreme.__doc__ = f"The {name}imum of all elements, along a dimension, or of two tensors (torch docs: torch.{name})."
-    return op("torch method out")(extreme)
+    return op("torch method out", short=_short(whole))(extreme)
 
 
-max = _extreme("max", prims.max_dim, prims.amax)
-min = _extreme("min", prims.min_dim, prims.amin)
+max = _extreme("max", prims.max_dim, prims.amax, cpu.reduce_max)
+min = _extreme("min", prims.min_dim, prims.amin, cpu.reduce_min)
 
 
 def _index_of(name: str, prim: Any) -> Any:

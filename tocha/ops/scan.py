@@ -36,7 +36,7 @@ def _cumulative(name: str, prim: Any) -> None:
     scan.__name__, scan_.__name__ = name, name + "_"
     scan.__doc__ = f"{name} along a dimension; integers become int64 (torch docs: torch.{name})."
     scan_.__doc__ = f"`{name}` in place, in the tensor's own type."
-    op("torch method out")(scan)
+    op("torch method typedout")(scan)
     op("method")(scan_)
 
 

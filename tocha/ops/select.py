@@ -41,7 +41,17 @@ def _operand(value: Any, name: str) -> Tensor:
     return wrap(np.array(value, dtypes.of_scalar(value).np))
 
 
-@op("torch out")
+def _short_where(condition: Any, input: Any = None, other: Any = None) -> Tensor | None:
+    """Plain tensors of one shape and type; None for the rest."""
+    if not condition.__class__ is input.__class__ is other.__class__ is Tensor:
+        return None
+    mask, a, b = condition._a, input._a, other._a
+    if mask.dtype.kind != "b" or a.dtype is not b.dtype or not mask.shape == a.shape == b.shape:
+        return None
+    return elementary.where(condition, input, other, dtype=a.dtype)
+
+
+@op("torch out", short=_short_where)
 def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     """input where the condition holds, else other, broadcast; of a condition alone its nonzero indices (torch docs:
     torch.where)."""

@@ -11,10 +11,11 @@ from typing import Any
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
 from tocha.prims.elementary import conj, keep
+from tocha.prims.view import expand
 from tocha.prims.view import expand, view
 
 Shape = tuple[int, ...]
-_BLOCK = 64
+_BLOCK = 16
 
 
 def reduced_shape(shape: Shape, dim: Shape, keepdim: bool) -> Shape:
@@ -55,7 +56,8 @@ def _infer_bool(input: Any, *, dim: Shape, keepdim: bool) -> MetaArray:
 
 def total(xp: Any, x: Any, dim: Shape, keepdim: bool) -> Any:
     """The sum over `dim`, floats in blocks."""
-    if x.dtype.kind not in "fc" or xp.name != "cpu" or x.size < 512 or not dim or count(x.shape, dim) <= _BLOCK:
+    few = x.size < 512 or not dim or (count(x.shape, dim) <= _BLOCK and dim[-1] != x.ndim - 1)
+    if few or x.dtype.kind not in "fc" or xp.name != "cpu":
         return xp.reduce_add(x, axis=dim, keepdims=keepdim, dtype=x.dtype)
     if len(dim) == x.ndim and x.flags.c_contiguous:
         out = xp.reduce_add(x.reshape(-1), axis=0, dtype=x.dtype)
@@ -79,7 +81,7 @@ def _sum_axis(xp: Any, x: Any, axis: int) -> Any:
             out = xp.add(out, x[(*lead, slice(i, i + 1))])
         return out if n > 1 else out.copy()
     width = count(x.shape, tuple(range(axis + 1, x.ndim)))
-    if width * 4 <= _BLOCK and n >= 4 * _BLOCK and x.flags.c_contiguous:
+    if width <= 16 and n >= 256 and x.flags.c_contiguous:
         return _sum_narrow(xp, x, axis, width)
     if x.strides[axis] == x.dtype.itemsize and axis == x.ndim - 1:
         return xp.reduce_add(x, axis=axis, keepdims=True, dtype=x.dtype)
@@ -103,7 +105,7 @@ def _sum_blocks(xp: Any, x: Any, axis: int) -> Any:
 def _sum_narrow(xp: Any, x: Any, axis: int, width: int) -> Any:
     """Rows of few elements: several rows side by side make one wide enough for vector instructions."""
     n = x.shape[axis]
-    fold = _BLOCK * 4 // width
+    fold = 256 // width
     outer, inner = x.shape[:axis], x.shape[axis + 1 :]
     whole = n // fold * fold
     head = x.reshape(*outer, n, width)[..., :whole, :].reshape(*outer, n // fold, fold * width)
@@ -213,27 +215,31 @@ def _infer_picked(input: Any, *, dim: int, keepdim: bool) -> tuple[MetaArray, Me
 
 
 def take(xp: Any, x: Any, indices: Any, dim: int) -> Any:
-    """`take_along_axis` with indices that kept the dimension."""
+    """`take_along_axis` with indices that kept the dimension; by flat positions where memory allows."""
+    if x.ndim == 1:
+        return x.take(indices)
+    if dim in (x.ndim - 1, -1) and x.size and x.flags.c_contiguous:
+        rows = xp.arange(0, x.size, x.shape[-1]).reshape(x.shape[:-1] + (1,))
+        return x.reshape(-1).take(rows + indices)
     return xp.take_along_axis(x, indices, dim)
 
 
 def _extreme(xp: Any, input: Any, dim: int, keepdim: bool, values: Any, arg: Any) -> Any:
     if not input.shape:
         return input.copy(), xp.zeros((), "int64")
-    found = values(input, axis=dim, keepdims=keepdim)
-    return found, arg(input, axis=dim, keepdims=keepdim)
+    return values(input, axis=dim, keepdims=keepdim), arg(axis=dim, keepdims=keepdim)
 
 
 @prim("max_dim", "reduce", vjp=_picked_vjp, outputs=("values", "indices"), infer=_infer_picked)
 def max_dim(xp: Any, input: Any, *, dim: int, keepdim: bool) -> Any:
     """The largest values along a dimension and the first index of each; NaN counts as largest."""
-    return _extreme(xp, input, dim, keepdim, xp.reduce_max, xp.argmax)
+    return _extreme(xp, input, dim, keepdim, xp.reduce_max, input.argmax)
 
 
 @prim("min_dim", "reduce", vjp=_picked_vjp, outputs=("values", "indices"), infer=_infer_picked)
 def min_dim(xp: Any, input: Any, *, dim: int, keepdim: bool) -> Any:
     """The smallest values along a dimension and the first index of each; NaN counts as smallest."""
-    return _extreme(xp, input, dim, keepdim, xp.reduce_min, xp.argmin)
+    return _extreme(xp, input, dim, keepdim, xp.reduce_min, input.argmin)
 
 
 def _infer_arg(input: Any, *, dim: int | None, keepdim: bool) -> MetaArray:
@@ -243,12 +249,12 @@ def _infer_arg(input: Any, *, dim: int | None, keepdim: bool) -> MetaArray:
 
 @prim("argmax", "reduce", infer=_infer_arg)
 def argmax(xp: Any, input: Any, *, dim: int | None, keepdim: bool) -> Any:
-    return xp.argmax(input, axis=dim, keepdims=keepdim) if input.shape else xp.zeros((), "int64")
+    return input.argmax(axis=dim, keepdims=keepdim) if input.shape else xp.zeros((), "int64")
 
 
 @prim("argmin", "reduce", infer=_infer_arg)
 def argmin(xp: Any, input: Any, *, dim: int | None, keepdim: bool) -> Any:
-    return xp.argmin(input, axis=dim, keepdims=keepdim) if input.shape else xp.zeros((), "int64")
+    return input.argmin(axis=dim, keepdims=keepdim) if input.shape else xp.zeros((), "int64")
 
 
 # ---- logic and counts
@@ -269,6 +275,12 @@ def count_nonzero(xp: Any, input: Any, *, dim: Shape) -> Any:
     return xp.reduce_add(xp.ne(input, 0), axis=dim, keepdims=False, dtype=xp.dtype("int64"))
 
 
+@prim("equal", "reduce", infer=lambda input, other: MetaArray((), "bool"))
+def equal(xp: Any, input: Any, other: Any) -> Any:
+    """Whether all elements of two arrays of one shape agree."""
+    return xp.reduce_and(xp.eq(input, other), axis=None)
+
+
 # ---- variance
 
 
@@ -287,21 +299,20 @@ def _inverse(n: float) -> float:
     return 1 / n if n else float("inf")
 
 
-def _variance(xp: Any, input: Any, dim: Shape, keepdim: bool, correction: float) -> tuple[Any, Any]:
-    """Variance and mean, both with dimensions kept as asked: in two passes, so that a large mean costs no digits."""
+def _variance(xp: Any, input: Any, dim: Shape, keepdim: bool, correction: float) -> Any:
+    """In two passes, so that a large mean costs no digits."""
     n = count(input.shape, dim)
     real = input.real.dtype.type
     middle = xp.div(total(xp, input, dim, True), input.dtype.type(n))
     apart = xp.sub(input, middle)
     squares = xp.mul(apart, apart) if input.dtype.kind != "c" else xp.add(xp.square(apart.real), xp.square(apart.imag))
-    found = xp.div(total(xp, squares, dim, keepdim), real(max(n - correction, 0)))
-    return found, middle if keepdim else middle.reshape(reduced_shape(input.shape, dim, False))
+    return xp.div(total(xp, squares, dim, keepdim), real(max(n - correction, 0)))
 
 
 @prim("var", "reduce", infer=_infer_real,
       vjp=lambda g, input, *, dim, keepdim, correction: _centred(g, input, dim, keepdim, correction))  # fmt: skip
 def var(xp: Any, input: Any, *, dim: Shape, keepdim: bool, correction: float) -> Any:
-    return _variance(xp, input, dim, keepdim, correction)[0]
+    return _variance(xp, input, dim, keepdim, correction)
 
 
 def _std_vjp(g: Any, input: Any, out: Any, *, dim: Shape, keepdim: bool, correction: float) -> Any:
@@ -310,7 +321,7 @@ def _std_vjp(g: Any, input: Any, out: Any, *, dim: Shape, keepdim: bool, correct
 
 @prim("std", "reduce", infer=_infer_real, vjp=_std_vjp)
 def std(xp: Any, input: Any, *, dim: Shape, keepdim: bool, correction: float) -> Any:
-    return xp.sqrt(_variance(xp, input, dim, keepdim, correction)[0])
+    return xp.sqrt(_variance(xp, input, dim, keepdim, correction))
 
 
 # ---- norms

@@ -23,7 +23,8 @@ def order(xp: Any, x: Any, dim: int, descending: bool) -> Any:
         return xp.argsort(x, axis=dim, kind="stable")
     # The reversed array's ascending order, reversed again: largest first, with ties in their old order.
     n = x.shape[dim]
-    return n - 1 - xp.flip(xp.argsort(xp.flip(x, dim), axis=dim, kind="stable"), dim)
+    back = (slice(None),) * dim + (slice(None, None, -1),)
+    return n - 1 - xp.argsort(x[back], axis=dim, kind="stable")[back]
 
 
 @prim("sort", "sort", vjp=_sort_vjp, outputs=("values", "indices"), infer=_infer_sort)
@@ -127,7 +128,10 @@ def _equal_share(g: Any, input: Any, out: Any) -> Any:
 def median(xp: Any, input: Any) -> Any:
     """The lower median of all elements; NaN if any is, or if there are none."""
     flat = input.reshape(-1)
-    return take(xp, flat, _middle(xp, flat, 0, False), 0)[0] if flat.size else xp.full((), float("nan"), input.dtype)
+    if not flat.size or (input.dtype.kind == "f" and xp.isnan(flat).any()):
+        return xp.full((), float("nan"), input.dtype)
+    k = (flat.size - 1) // 2
+    return xp.partition(flat, k)[k]
 
 
 @prim("nanmedian", "sort", vjp=_equal_share, infer=lambda input: MetaArray((), input.dtype))
