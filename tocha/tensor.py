@@ -288,7 +288,7 @@ class Tensor(_Operators):
 
     @property
     def data(self) -> Tensor:
-        return wrap(self._a)
+        return self.detach() if hasattr(self.__class__, "__torch_dispatch__") else wrap(self._a)
 
     @data.setter
     def data(self, value: Tensor) -> None:
@@ -336,16 +336,29 @@ class Tensor(_Operators):
     @staticmethod
     def _make_subclass(cls: type, data: Tensor, require_grad: bool = False, *unused: Any) -> Any:
         """`data`'s memory as an instance of the subclass `cls`, without history."""
+        check_subclass(cls, "_make_subclass")
         out = wrap_as(cls, data._a)
         out._vc = version_of(data)
         if require_grad:
             out.requires_grad = True
         return out
 
+    @staticmethod
+    def _make_wrapper_subclass(
+        cls: type, size: Any, *, strides: Any = None, storage_offset: Any = None, memory_format: Any = None, dtype: Any = None,
+        layout: Any = strided, device: Any = None, pin_memory: bool = False, requires_grad: bool = False, **policies: Any,
+    ) -> Any:  # fmt: skip
+        """An instance of `cls` that claims this shape, type and device and holds no data: its __torch_dispatch__ does
+        everything with the tensors it wraps."""
+        from tocha.dispatch.override import wrapper
+
+        return wrapper(cls, tuple(size), strides, storage_offset or 0, dtype, device, requires_grad)
+
     def as_subclass(self, cls: type) -> Any:
         """This tensor, history included, as an instance of the subclass `cls`."""
         from tocha.dispatch.override import alias_as
 
+        check_subclass(cls, "as_subclass")
         version_of(self)
         return alias_as(cls, self)
 
@@ -371,6 +384,12 @@ def wrap_as(cls: type, array: Any) -> Any:
     out._grad = out._node = out._vc = out._view = out._extra = None
     out._nr = 0
     return out
+
+
+def check_subclass(cls: Any, name: str) -> None:
+    """TypeError unless `cls` is a subclass of Tensor."""
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise TypeError(f"{name}: cls must be a subclass of Tensor, but got {cls!r}")
 
 
 def extra_of(tensor: Tensor) -> Extra:

@@ -57,7 +57,7 @@ def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets |
                 node.release()
             numbers = node.output_numbers
             if numbers is None:
-                for edge, g in zip(node.edges, outs):  # noqa: B905 (a rule may leave trailing gradients out)
+                for edge, g in zip(node.edges, outs):
                     if edge is None or g is None:
                         continue
                     if edge in grads:
@@ -282,7 +282,9 @@ def _one_like(out: Tensor) -> Tensor:
     a = out._a
     if a.__class__ is np.ndarray and out.__class__ is Tensor:
         return wrap(np.ones(a.shape, a.dtype))
-    return out.detach().new_ones(out.shape)
+    from tocha.dispatch.registry import NAMESPACES
+
+    return NAMESPACES["torch"]["ones_like"](out)
 
 
 def _sequence(value: Any, length: int) -> tuple[Any, ...]:

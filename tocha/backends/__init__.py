@@ -15,7 +15,7 @@ from tocha.backends import cpu, meta
 from tocha.device import CPU, META, device
 
 Array = Any
-NAMESPACES: dict[type, Any] = {np.ndarray: cpu, meta.MetaArray: meta}
+NAMESPACES: dict[type, Any] = {np.ndarray: cpu, meta.MetaArray: meta, meta.WrapperArray: meta}
 
 
 def namespace(array: Array) -> Any:
@@ -35,6 +35,8 @@ def device_of(array: Array) -> device:
         return CPU
     if kind is meta.MetaArray:
         return META
+    if kind is meta.WrapperArray:
+        return array.device
     return _cuda(array.device.id)
 
 

@@ -25,7 +25,7 @@ def bind(prim: Prim, *args: Any, **params: Any) -> Any:
     """Run `prim` on tensors (None where an argument is optional) and record it. One tensor, or a tuple of them."""
     if INTERPRETERS:
         return override.dispatch_prim(prim, args, params)
-    arrays = []
+    arrays: list[Any] = []
     wanted = False
     for a in args:
         if a is None:
@@ -57,7 +57,7 @@ def bind(prim: Prim, *args: Any, **params: Any) -> Any:
     return outs[0] if len(prim.outputs) == 1 else outs
 
 
-Prim.__call__ = bind  # type: ignore[method-assign]
+Prim.__call__ = bind  # type: ignore[method-assign, assignment]
 
 
 def bind_plain(prim: Prim, args: tuple[Any, ...], params: dict[str, Any]) -> Any:

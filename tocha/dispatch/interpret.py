@@ -46,11 +46,9 @@ def run(prim: Prim, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
             stack.append(top)
     if not any(has_dispatch(a) for a in args):
         return prim.plain(args, params)
-    series = aten.steps(prim, params)
-    if series is not None:
-        for step in series:
-            args = (prim(*args, **step),)
-        return args[0]
+    made = aten.decomposed(prim, args, params)
+    if made is not None:
+        return made
     with no_grad():
         func, given, kwargs = aten.overload_call(prim, args, params)
         got = ask_classes(func, given, kwargs)
@@ -89,6 +87,10 @@ def _on_tape(prim: Prim, args: tuple[Any, ...], params: dict[str, Any], got: Any
     outs = got if isinstance(got, (tuple, list)) else (got,)
     if not all(isinstance(o, Tensor) for o in outs):
         raise RuntimeError(f"Unable to cast the result of __torch_dispatch__ for {prim.name} to Tensor: it is {got!r}")
+    if state.grad:
+        for o in outs:
+            if o._view is not None and o._view.kind == "no_grad":
+                o._view.kind = "normal"  # handlers run without recording; the view was made where it is on
     wants = prim.vjp is not None and state.grad and any(isinstance(a, Tensor) and a._rg for a in args)
     if wants and not any(o._node is not None for o in outs):
         record(prim, args, outs, params)
@@ -102,9 +104,11 @@ def run_function(public: Any, implementation: Any, args: tuple[Any, ...], kwargs
     mode = stack[-1] if stack and isinstance(stack[-1], TorchDispatchMode) else None
     if mode is None and (stack or not _dispatching(args, kwargs)):
         return implementation(*args, **kwargs)
-    func = aten.whole_call(getattr(public, "__name__", ""), args, kwargs)
+    name = getattr(public, "__name__", "")
+    func = aten.whole_call(name, args, kwargs)
     if func is None:
         return implementation(*args, **kwargs)
+    args = aten.with_sizes_listed(name, args)
     if mode is None:
         with no_grad():
             return ask_classes(func, args, kwargs)
@@ -138,11 +142,9 @@ class TorchDispatchMode:
         stack = stacks.interpreters
         stack.append(self)  # what torch's form takes to build (a transposition, say) is seen by the mode too
         try:
-            series = aten.steps(prim, params)
-            if series is not None:
-                for step in series:
-                    args = (prim(*args, **step),)
-                return args[0]
+            made = aten.decomposed(prim, args, params)
+            if made is not None:
+                return made
             with no_grad():
                 func, given, kwargs = aten.overload_call(prim, args, params)
         finally:

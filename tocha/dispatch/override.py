@@ -11,6 +11,9 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tocha.backends.meta import WrapperArray
+from tocha.device import CPU, device
+from tocha.dtypes import get_default_dtype
 from tocha.tensor import Tensor, View, wrap_as
 
 # Non-empty while any thread has such a mode on; each thread's own stack is in `stacks`.
@@ -40,10 +43,10 @@ def disabled_torch_function(func: Any, types: Any, args: tuple[Any, ...] = (), k
 
 def classify(cls: type) -> None:
     """Enter a new Tensor subclass in the tables of plain classes."""
-    if _function_of(cls) is disabled_torch_function:
-        PLAIN.add(cls)
     if not hasattr(cls, "__torch_dispatch__"):
         NO_DISPATCH.add(cls)
+        if _function_of(cls) is disabled_torch_function:
+            PLAIN.add(cls)
 
 
 def _function_of(cls: type) -> Any:
@@ -51,8 +54,13 @@ def _function_of(cls: type) -> Any:
     return getattr(found, "__func__", found)
 
 
+def _has_function(cls: type) -> bool:
+    function = _function_of(cls)
+    return function is not None and function is not disabled_torch_function
+
+
 class _Overrides(dict[type, bool]):
-    """Whether arguments of a type need a closer look: types with __torch_function__, and containers."""
+    """Whether arguments of a type need a closer look: types with __torch_function__ or __torch_dispatch__, containers."""
 
     def __missing__(self, cls: type) -> bool:
         if cls in PLAIN:
@@ -60,8 +68,7 @@ class _Overrides(dict[type, bool]):
         elif issubclass(cls, (list, tuple)):
             look = True
         else:
-            function = _function_of(cls)
-            look = function is not None and function is not disabled_torch_function
+            look = _has_function(cls) or (issubclass(cls, Tensor) and hasattr(cls, "__torch_dispatch__"))
         self[cls] = look
         return look
 
@@ -73,7 +80,7 @@ class _Handlers(dict[type, bool]):
     """Whether a Tensor class has a __torch_function__ other than Tensor's own, which leaves what isn't a tensor alone."""
 
     def __missing__(self, cls: type) -> bool:
-        self[cls] = has = OVERRIDES[cls] and _function_of(cls) is not _function_of(Tensor)
+        self[cls] = has = _has_function(cls) and _function_of(cls) is not _function_of(Tensor)
         return has
 
 
@@ -109,6 +116,8 @@ def _collect_overloaded(a: Any, depth: int, found: list[Any]) -> None:
             for item in a:
                 _collect_overloaded(item, depth + 1, found)
         return
+    if not _has_function(cls):
+        return
     place = next((i for i, f in enumerate(found) if issubclass(cls, type(f))), len(found))
     found.insert(place, a)
 
@@ -124,7 +133,9 @@ def dispatch_function(
     asked = overloaded((*args, *kwargs.values()) if relevant is None else relevant)
     modes = () if stacks.functions_disabled else stacks.function_modes
     if not asked and not modes:
-        return implementation(*args, **kwargs)
+        from tocha.dispatch.interpret import run_function
+
+        return run_function(public, implementation, args, kwargs)
     types = tuple(type(a) for a in asked)
     if modes:
         mode = stacks.function_modes.pop()
@@ -241,6 +252,22 @@ def alias_as(cls: type, source: Tensor) -> Any:
         from tocha.dispatch.inplace import Identity
 
         out._node = Identity((source,), None)
+    return out
+
+
+def wrapper(
+    cls: type, size: tuple[int, ...], strides: Any, offset: int, dtype: Any, where: Any, requires_grad: bool
+) -> Any:
+    """A tensor of class `cls` without data (Tensor._make_wrapper_subclass)."""
+    if not hasattr(cls, "__torch_dispatch__"):
+        raise RuntimeError(f"_make_wrapper_subclass: {cls.__name__} must define __torch_dispatch__, which its operators run")
+    kind = (dtype or get_default_dtype()).np
+    steps = None if strides is None else tuple(s * kind.itemsize for s in strides)
+    array = WrapperArray(tuple(int(s) for s in size), kind, steps, offset * kind.itemsize)
+    array.device = device(where) if where is not None else CPU
+    out = wrap_as(cls, array)
+    if requires_grad:
+        out.requires_grad = True
     return out
 
 

@@ -115,7 +115,7 @@ class Plan:
     def __init__(self, prim: Prim, needs: tuple[bool, ...]) -> None:
         self.prim = prim
         sources: dict[tuple[int, Any], int] = {}
-        rules = []
+        rules: list[tuple[Any, Any, tuple[int, ...], tuple[tuple[str, int], ...]]] = []
         joint = prim.vjp if callable(prim.vjp) else prim.joint if all(needs) else None
         functions = list(enumerate(prim.vjp)) if joint is None else [(None, joint)]
         self.joint = joint is not None
@@ -171,7 +171,7 @@ class PrimNode(Node):
     packed: bool
     plan: Plan
     saved: tuple[Any, ...] | None
-    fit: tuple[tuple[tuple[int, ...], Any] | None, ...] | None
+    fit: tuple[tuple[tuple[int, ...], Any, bool] | None, ...] | None
 
     def name(self) -> str:
         return "".join(part.capitalize() for part in self.plan.prim.name.split("_")) + "Backward0"
@@ -206,7 +206,7 @@ class PrimNode(Node):
                 got = function(grad, *values)
             else:
                 got = function(grad, *[values[p] for p in positions], **{n: values[p] for n, p in keywords})
-            grads: list[Tensor | None] = list(got) if got.__class__ is not Tensor else [got]
+            grads: list[Tensor | None] = [got] if isinstance(got, Tensor) else list(got)
         else:
             grads = [None] * len(self.edges)
             for i, function, positions, keywords in plan.rules:
@@ -324,7 +324,8 @@ def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict
         elif kind == PARAMETER:
             saved.append(params[where])
         elif kind == OUTPUT:
-            saved.append(outs[where]._a)
+            out = outs[where]
+            saved.append(out._a if out.__class__ is Tensor else out.detach())
         elif kind == SHAPE:
             a = args[where]
             saved.append(None if a is None else a._a.shape)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tocha.backends import namespace
 from tocha.dispatch.attributes import overridable_method
-from tocha.dispatch.override import FUNCTION_MODES, OVERRIDES, dispatch_function
+from tocha.dispatch.override import FUNCTION_MODES, NO_DISPATCH, OVERRIDES, dispatch_function
 from tocha.dispatch.registry import NAMESPACES, name_it, public
 from tocha.tensor import Tensor
 
@@ -113,6 +113,8 @@ def _truth(input: Tensor) -> bool:
         if a.size == 0:
             raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+    if input.__class__ not in NO_DISPATCH:
+        return bool(input.item())
     return bool(namespace(a).to_host(a).item())
 
 

@@ -288,6 +288,24 @@ def _load_from_bytes(data: bytes) -> Any:
 # ---- copying
 
 
+def _deepcopy_wrapper(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+    """A wrapper subclass clones what it wraps; its attributes are copied."""
+    import copy
+
+    out = tensor.detach().clone()
+    if type(out) is not type(tensor):
+        raise RuntimeError(
+            f"deepcopy of {type(tensor).__name__}: its clone() must return a {type(tensor).__name__}, not a {type(out).__name__}"
+        )
+    memo[id(tensor)] = out
+    out.__dict__.update(copy.deepcopy({k: v for k, v in tensor.__dict__.items() if k not in out.__dict__}, memo))
+    if tensor.requires_grad:
+        out.requires_grad = True
+    if tensor._grad is not None:
+        out._grad = copy.deepcopy(tensor._grad, memo)
+    return out
+
+
 def deepcopy_tensor(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
     """`Tensor.__deepcopy__`: a leaf with its gradient and attributes; tensors that shared memory still do."""
     import copy
@@ -301,6 +319,8 @@ def deepcopy_tensor(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
     if id(tensor) in memo:
         known: Tensor = memo[id(tensor)]
         return known
+    if hasattr(type(tensor), "__torch_dispatch__") and isinstance(tensor._a, meta.WrapperArray):
+        return _deepcopy_wrapper(tensor, memo)
     storage, offset, size, stride = geometry(tensor)
     array = view_bytes(storage.__deepcopy__(memo), tensor.dtype, offset, size, stride)
     out = wrap(array) if type(tensor) is Tensor else wrap_as(type(tensor), array)
