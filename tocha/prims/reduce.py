@@ -16,6 +16,7 @@ from tocha.prims.view import expand, view
 
 Shape = tuple[int, ...]
 _BLOCK = 16
+_ROW = 512
 
 
 def reduced_shape(shape: Shape, dim: Shape, keepdim: bool) -> Shape:
@@ -55,37 +56,70 @@ def _infer_bool(input: Any, *, dim: Shape, keepdim: bool) -> MetaArray:
 
 
 def total(xp: Any, x: Any, dim: Shape, keepdim: bool) -> Any:
-    """The sum over `dim`, floats in blocks."""
+    """The sum over `dim` (ascending), floats in blocks."""
     few = x.size < 512 or not dim or (count(x.shape, dim) <= _BLOCK and dim[-1] != x.ndim - 1)
     if few or x.dtype.kind not in "fc" or xp.name != "cpu":
         return xp.reduce_add(x, axis=dim, keepdims=keepdim, dtype=x.dtype)
-    if len(dim) == x.ndim and x.flags.c_contiguous:
-        out = xp.reduce_add(x.reshape(-1), axis=0, dtype=x.dtype)
-        return xp.asarray(out).reshape((1,) * x.ndim) if keepdim else out
-    if dim == (x.ndim - 1,) and x.shape[-1] > 8:
-        if x.strides[-1] == x.dtype.itemsize:
-            return xp.reduce_add(x, axis=dim, keepdims=keepdim, dtype=x.dtype)
-    out = x
-    for axis in sorted(dim, key=lambda i: x.strides[i]):  # along the fastest memory first, while the array is large
-        out = _sum_axis(xp, out, axis)
-    return out if keepdim else out.reshape(reduced_shape(x.shape, dim, False))
+    out = _in_memory_order(xp, x, dim)
+    return xp.asarray(out).reshape(reduced_shape(x.shape, dim, True)) if keepdim else out
+
+
+def _in_memory_order(xp: Any, x: Any, dim: Shape) -> Any:
+    """The sum with axes taken in the order of memory, so that a transposed array costs no more than the array itself."""
+    if x.flags.c_contiguous:
+        return _total(xp, x, dim)
+    order = sorted(range(x.ndim), key=lambda i: -x.strides[i])
+    left = [i for i in order if i not in dim]
+    out = _total(xp, x.transpose(order), tuple(sorted(order.index(i) for i in dim)))
+    return out if left == sorted(left) else out.transpose(sorted(range(len(left)), key=left.__getitem__))
+
+
+def _total(xp: Any, x: Any, dim: Shape) -> Any:
+    """Innermost dimensions first, while the array is large, then one by one."""
+    if not dim:
+        return x
+    inner = 0
+    while inner < len(dim) and dim[-1 - inner] == x.ndim - 1 - inner:
+        inner += 1
+    if not inner:
+        return _total(xp, _sum_axis(xp, x, dim[-1]), dim[:-1])
+    shape = x.shape[: x.ndim - inner]
+    return _total(xp, _sum_rows(xp, x.reshape(*shape, -1)), dim[:-inner])
+
+
+def _sum_rows(xp: Any, x: Any) -> Any:
+    """The sum along the last axis. Rows of moderate length as a product with ones: BLAS adds in many lanes at once, which
+    is fast and as exact as blocks. Complex infinities would turn to NaN in a product."""
+    n = x.shape[-1]
+    if x.dtype.kind != "f":
+        return xp.reduce_add(x, axis=-1, dtype=x.dtype)
+    if n <= _ROW:
+        return x.reshape(x.shape[:-1]).copy() if n == 1 else xp.matmul(x.reshape(-1, n), xp.ones(n, x.dtype)).reshape(x.shape[:-1])
+    least = -(-n // _ROW)
+    parts = next((k for k in range(least, least + 64) if n % k == 0), None)
+    if parts is not None:
+        return _sum_rows(xp, _sum_rows(xp, x.reshape(*x.shape[:-1], parts, n // parts)))
+    if x.ndim > 1:
+        return xp.reduce_add(x, axis=-1, dtype=x.dtype)
+    whole = n // _ROW * _ROW
+    return xp.add(_sum_rows(xp, x[:whole]), xp.reduce_add(x[whole:], axis=0, dtype=x.dtype))
 
 
 def _sum_axis(xp: Any, x: Any, axis: int) -> Any:
-    """The sum along one axis, kept with size 1."""
+    """The sum along an axis that isn't the last."""
     n = x.shape[axis]
-    lead = (slice(None),) * axis
-    if 0 < n <= 8 < x.size // n:  # a few wide additions beat many short reductions
-        out = x[(*lead, slice(0, 1))]
-        for i in range(1, n):
-            out = xp.add(out, x[(*lead, slice(i, i + 1))])
-        return out if n > 1 else out.copy()
     width = count(x.shape, tuple(range(axis + 1, x.ndim)))
-    if width <= 16 and n >= 256 and x.flags.c_contiguous:
-        return _sum_narrow(xp, x, axis, width)
-    if x.strides[axis] == x.dtype.itemsize and axis == x.ndim - 1:
-        return xp.reduce_add(x, axis=axis, keepdims=True, dtype=x.dtype)
-    return _sum_blocks(xp, x, axis)
+    if width > _BLOCK or n < 16 * _BLOCK:
+        return _sum_blocks(xp, x, axis)
+    fold = 256 // width  # rows of few elements: several side by side are wide enough for vector instructions
+    outer, inner = x.shape[:axis], x.shape[axis + 1 :]
+    whole = n // fold * fold
+    rows = x.reshape(*outer, n, width)
+    sums = _sum_blocks(xp, rows[..., :whole, :].reshape(*outer, n // fold, fold * width), axis)
+    out = _sum_blocks(xp, sums.reshape(*outer, fold, width), axis)
+    if whole < n:
+        out = xp.add(out, xp.reduce_add(rows[..., whole:, :], axis=axis, dtype=x.dtype))
+    return out.reshape(*outer, *inner)
 
 
 def _sum_blocks(xp: Any, x: Any, axis: int) -> Any:
@@ -99,22 +133,7 @@ def _sum_blocks(xp: Any, x: Any, axis: int) -> Any:
             rest = xp.reduce_add(x[(*lead, slice(whole, n))], axis=axis, keepdims=True, dtype=x.dtype)
             sums = xp.concatenate([sums, rest], axis)
         x, n = sums, sums.shape[axis]
-    return xp.reduce_add(x, axis=axis, keepdims=True, dtype=x.dtype)
-
-
-def _sum_narrow(xp: Any, x: Any, axis: int, width: int) -> Any:
-    """Rows of few elements: several rows side by side make one wide enough for vector instructions."""
-    n = x.shape[axis]
-    fold = 256 // width
-    outer, inner = x.shape[:axis], x.shape[axis + 1 :]
-    whole = n // fold * fold
-    head = x.reshape(*outer, n, width)[..., :whole, :].reshape(*outer, n // fold, fold * width)
-    sums = _sum_blocks(xp, head, axis).reshape(*outer, fold, width)
-    out = xp.reduce_add(sums, axis=axis, keepdims=True, dtype=x.dtype)
-    if whole < n:
-        rest = x.reshape(*outer, n, width)[..., whole:, :]
-        out = xp.add(out, xp.reduce_add(rest, axis=axis, keepdims=True, dtype=x.dtype))
-    return out.reshape(*outer, 1, *inner)
+    return xp.reduce_add(x, axis=axis, dtype=x.dtype)
 
 
 @prim("sum", "reduce", vjp=lambda g, input_shape, *, dim, keepdim: spread(g, input_shape, dim, keepdim), infer=_infer)
