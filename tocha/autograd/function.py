@@ -7,11 +7,13 @@ graph. Source: torch docs, "Extending torch.autograd".
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tocha.autograd.graph import Node, Version, check_unchanged, next_order, version_of
 from tocha.autograd.mode import no_grad, state
+from tocha.dispatch.override import user_code
 from tocha.tensor import Tensor, View, wrap
 
 
@@ -36,7 +38,8 @@ class _Saved:
     def unpack(self, node: FunctionCtx) -> Tensor:
         if self.version is not None and self.version.changed_since(self.order):
             mark = _Mark(node, self.order)
-            check_unchanged(self.version, mark, self.tensor)  # type: ignore[arg-type]
+            shown = wrap(self.array) if self.tensor is None and self.array is not None else self.tensor
+            check_unchanged(self.version, mark, shown)  # type: ignore[arg-type]
         if self.unpack_hook is not None:
             return self.unpack_hook(self.packed)
         if self.tensor is not None:
@@ -115,8 +118,9 @@ class FunctionCtx(Node):
             for i, g in enumerate(grads):
                 if g is None and self._metas[i] is not None:
                     grads[i] = self._metas[i]()
-        got = self._function._run_backward(self, grads)
-        return self._checked(got if isinstance(got, (tuple, list)) else (got,))
+        with user_code():
+            got = self._function._run_backward(self, grads)
+        return self._checked(got if isinstance(got, tuple) else (got,))
 
     def _checked(self, got: Sequence[Any]) -> list[Tensor | None]:
         expected = len(self.edges)
@@ -135,7 +139,7 @@ class FunctionCtx(Node):
             shape = self._input_shapes[i]  # type: ignore[attr-defined]
             if shape is None:
                 raise RuntimeError(
-                    f"function {self.name()} returned a gradient different from None at position {i + 1}, but the corresponding "
+                    f"function {self.name()} returned a gradient different than None at position {i + 1}, but the corresponding "
                     "forward input was not a Variable"
                 )
             if tuple(g.shape) != shape:
@@ -152,20 +156,40 @@ class FunctionCtx(Node):
             ) from None
 
 
-class _FunctionMeta(type):
+class BackwardCFunction(FunctionCtx):
+    """The node class that each Function's own one derives from."""
+
+    __slots__ = ()
+
+
+class FunctionMeta(type):
     """Gives each Function class the class of its nodes, named as torch names it."""
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:
         super().__init__(name, bases, namespace)
-        cls._backward_cls = type(name + "Backward", (FunctionCtx,), {"_function": cls, "__module__": namespace.get("__module__")})
+        cls._backward_cls = type(name + "Backward", (BackwardCFunction,), {"_function": cls, "__module__": namespace.get("__module__")})
 
 
-class Function(metaclass=_FunctionMeta):
+class Function(metaclass=FunctionMeta):
     """Base of user-defined differentiable functions: static `forward(ctx, ...)` (or `forward(...)` with
     `setup_context(ctx, inputs, output)`) and `backward(ctx, *grads)`; call `apply` (torch docs: torch.autograd.Function)."""
 
     _backward_cls: type[FunctionCtx]
     generate_vmap_rule = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn(
+            f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should invoke them on "
+            "the class itself. Instantiating an autograd function will raise an error in a future version of PyTorch.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(
+            "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd function with "
+            "static forward method. (Example: https://pytorch.org/docs/stable/autograd.html#torch.autograd.Function)"
+        )
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -208,11 +232,10 @@ class Function(metaclass=_FunctionMeta):
         results = _attach(ctx, args, outs, recording)
         if not isinstance(got, (tuple, list)):
             return results[0]
-        return type(got)(*results) if hasattr(got, "_fields") else tuple(results)
+        return results if isinstance(got, list) else tuple(results)
 
 
 def _attach(ctx: FunctionCtx, args: tuple[Any, ...], outs: list[Any], recording: bool) -> list[Any]:
-    from tocha.dispatch.inplace import mutated
     from tocha.dispatch.prim import edge_of
 
     needs = ctx.needs_input_grad
@@ -235,7 +258,7 @@ def _attach(ctx: FunctionCtx, args: tuple[Any, ...], outs: list[Any], recording:
         if any(out is t for t in ctx._dirty):
             version_of(out).bump(ctx.name())
             if recording and differentiable:
-                _rebase_dirty(ctx, out, number, mutated)
+                _rebase_dirty(ctx, out, number)
         elif recording and differentiable:
             out = _fresh_output(out, args)
             out._node, out._nr, out._rg = ctx, number, True
@@ -246,9 +269,10 @@ def _attach(ctx: FunctionCtx, args: tuple[Any, ...], outs: list[Any], recording:
     return results
 
 
-def _rebase_dirty(ctx: FunctionCtx, out: Tensor, number: int, mutated: Any) -> None:
-    if out._rg is True and out._node is None and out._view is None:
-        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+def _rebase_dirty(ctx: FunctionCtx, out: Tensor, number: int) -> None:
+    from tocha.dispatch.inplace import check_writable, mutated
+
+    check_writable(out, ctx.name())
     if out._view is None:
         out._node, out._nr, out._rg = ctx, number, True
         ctx.output_versions = {**(ctx.output_versions or {}), number: version_of(out)}
@@ -259,13 +283,16 @@ def _rebase_dirty(ctx: FunctionCtx, out: Tensor, number: int, mutated: Any) -> N
 
 
 def _fresh_output(out: Tensor, args: tuple[Any, ...]) -> Tensor:
-    """An input handed back unchanged becomes a new tensor on the same memory; a view made inside can't be written to."""
-    if any(out is a for a in args) or out._node is not None or (out._rg is True):
-        shared = out.detach()
-        shared._view = None
-        return shared
+    """An input handed back unchanged, or another tensor with a history, becomes a new tensor on the same memory. Views
+    are marked: written to, they would bypass the function's backward."""
+    if any(out is a for a in args):
+        with no_grad():
+            out = out.view_as(out)
+    elif out._node is not None or out._rg is True:
+        out = out.detach()
     if out._view is not None:
-        out._view = View(out._view.base, out._view.chain, 0, "multi") if not out._view.base._rg else None
+        view = out._view
+        out._view = View(view.base, view.chain, view.version, "custom")
     return out
 
 
@@ -286,12 +313,14 @@ def _save(ctx: FunctionCtx, outs: list[Any], results: list[Any], recording: bool
         ctx._to_save = ()
         return
     saved: list[Any] = []
-    for t in ctx._to_save:
+    for place, t in enumerate(ctx._to_save):
         if t is None:
             saved.append(None)
             continue
         if not isinstance(t, Tensor):
-            raise TypeError(f"save_for_backward can only save variables, but argument is of type {type(t).__name__}")
+            raise TypeError(
+                f"save_for_backward can only save variables, but argument {place} is of type {type(t).__name__}"
+            )
         number = next((i for i, o in enumerate(outs) if o is t), None)
         number = number if number is not None and isinstance(results[number], Tensor) and results[number]._node is ctx else None
         saved.append(_Saved(results[number] if number is not None else t, number))
@@ -313,6 +342,14 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
         return tuple(marked) if isinstance(got, tuple) else marked[0]
 
     return wrapper
+
+
+class InplaceFunction(Function):
+    """A Function that remembers whether it is to work in place; kept for old code."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
 
 
 class _Refuse(Function):

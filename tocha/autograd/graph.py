@@ -161,6 +161,12 @@ class AccumulateGrad(Node):
         super().__init__((), None)
         self.variable = variable
 
+    def name(self) -> str:
+        return "torch::autograd::AccumulateGrad"
+
+    def __repr__(self) -> str:
+        return f"<AccumulateGrad object at {id(self):#x}>"
+
 
 class Version:
     """The mutation count shared by a tensor and its views, with who changed it last."""

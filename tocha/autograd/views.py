@@ -16,6 +16,11 @@ def refresh(tensor: Tensor) -> None:
         return
     if not view.base._rg or (view.base._node is None and tensor._rg is True and tensor._node is None):
         return
+    if view.kind == "custom":
+        raise RuntimeError(
+            "A view returned by a custom autograd Function is used after the tensor it is a view of was modified inplace: the "
+            "view's own backward no longer applies. Clone it in the Function's forward, or before the change."
+        )
     mode, state.grad = state.grad, 1
     try:
         again = replay(view.base, view)

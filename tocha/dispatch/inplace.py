@@ -43,6 +43,13 @@ _OVERLAP = (
 def _check_view(view: View, operator: str) -> None:
     if view.base._rg is True and view.base._node is None:
         raise RuntimeError(f"{operator}: a view of a leaf Variable that requires grad is being used in an in-place operation.")
+    if view.kind == "custom":
+        raise RuntimeError(
+            f"{operator}: the target is a view and is being modified inplace. This view was created inside a custom Function (or "
+            "because an input was returned as-is) and the autograd logic to handle view+inplace would override the custom backward "
+            "associated with the custom Function, leading to incorrect gradients. Return a clone of it from the Function, or "
+            "clone the output before changing it."
+        )
     if view.kind == "multi":
         raise RuntimeError(
             f"{operator}: the target is a view and is being modified inplace. This view is the output of a function that "
@@ -196,7 +203,7 @@ class ViewScatter(Node):
         self.geometry = geometry(view.base._a) if looks_at_storage else None
 
     def name(self) -> str:
-        return "CopySlices"
+        return "torch::autograd::CopySlices"
 
     def apply(self, grad: Any) -> Sequence[Tensor | None]:
         base_edge, value_edge = self.edges
