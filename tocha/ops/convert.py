@@ -255,6 +255,16 @@ def __array_wrap__(input: Tensor, array: Any, context: Any = None, return_scalar
     return from_numpy(array.view(np.uint8) if array.dtype.kind == "b" else array)  # bools become uint8, as in torch
 
 
+@op("property")
+def __cuda_array_interface__(input: Tensor) -> dict[str, Any]:
+    """How other GPU libraries read the memory (Numba's protocol); AttributeError for tensors elsewhere."""
+    if not input.is_cuda:
+        raise AttributeError(f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {input.type()}")
+    if input._rg:
+        raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad. Use var.detach() first.")
+    return input._a.__cuda_array_interface__  # type: ignore[no-any-return]
+
+
 @op("method")
 def __dlpack_device__(input: Tensor) -> tuple[int, int]:
     """DLPack's device pair (1 CPU, 2 CUDA)."""
