@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tocha import dtypes
-from tocha.autograd.mode import state
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
 from tocha.ops.convolution import spatial
@@ -68,10 +67,9 @@ def _max_pool(
     if input._a.dtype.kind in "bc":
         raise NotImplementedError(f"\"{name}\" not implemented for '{input.dtype.name}' tensors")
     sizes = _sizes(name, input, kernel, steps, pads, spread, ceil_mode)
-    if not indices and not (input._rg and state.grad):
+    if not indices:
         return prims.max_pool_values(input, kernel=kernel, stride=steps, padding=pads, dilation=spread, sizes=sizes)
-    found = prims.max_pool(input, kernel=kernel, stride=steps, padding=pads, dilation=spread, sizes=sizes)
-    return found if indices else found[0]
+    return prims.max_pool(input, kernel=kernel, stride=steps, padding=pads, dilation=spread, sizes=sizes)
 
 
 def _avg_pool(

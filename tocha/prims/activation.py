@@ -197,16 +197,18 @@ def softmax(xp: Any, input: Any, *, dim: int) -> Any:
     """e^input over its sum along `dim`."""
     if not input.size:
         return input.copy()
-    out = xp.exp(input - xp.max_reduce(input, axis=dim, keepdims=True))
-    out /= xp.add_reduce(out, axis=dim, keepdims=True)
+    out = input - xp.reduce_max(input, axis=dim, keepdims=True)
+    xp.exp(out, out=out)
+    out /= xp.reduce_add(out, axis=dim, keepdims=True)
     return out
 
 
 @prim("softmax_backward", "norm", infer=_like)
 def softmax_backward(xp: Any, g: Any, out: Any, *, dim: int) -> Any:
     weighted = g * out
-    total = xp.add_reduce(weighted, axis=dim, keepdims=True)
-    weighted -= out * total
+    total = xp.reduce_add(weighted, axis=dim, keepdims=True)
+    xp.subtract(g, total, out=weighted)
+    weighted *= out
     return weighted
 
 
@@ -221,13 +223,13 @@ def log_softmax(xp: Any, input: Any, *, dim: int) -> Any:
     """input minus the logarithm of the sum of e^input along `dim`."""
     if not input.size:
         return input.copy()
-    out = input - xp.max_reduce(input, axis=dim, keepdims=True)
-    out -= xp.log(xp.add_reduce(xp.exp(out), axis=dim, keepdims=True))
+    out = input - xp.reduce_max(input, axis=dim, keepdims=True)
+    out -= xp.log(xp.reduce_add(xp.exp(out), axis=dim, keepdims=True))
     return out
 
 
 @prim("log_softmax_backward", "norm", infer=_like)
 def log_softmax_backward(xp: Any, g: Any, out: Any, *, dim: int) -> Any:
     probability = xp.exp(out)
-    probability *= xp.add_reduce(g, axis=dim, keepdims=True)
+    probability *= xp.reduce_add(g, axis=dim, keepdims=True)
     return xp.subtract(g, probability, out=probability)

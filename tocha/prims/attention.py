@@ -55,12 +55,12 @@ def attention(xp: Any, query: Any, key: Any, value: Any, bias: Any, keep: Any, *
         rows, columns = scores.shape[-2:]
         scores = xp.where(xp.tri(rows, columns, dtype=bool), scores, -xp.inf).astype(scores.dtype, copy=False)
     if scores.size:
-        top = xp.max_reduce(scores, axis=-1, keepdims=True)
+        top = xp.reduce_max(scores, axis=-1, keepdims=True)
         if bias is not None or causal:
             top = xp.where(top == -xp.inf, 0, top)
         scores -= top
         weights = xp.exp(scores, out=scores)
-        total = xp.add_reduce(weights, axis=-1, keepdims=True)
+        total = xp.reduce_add(weights, axis=-1, keepdims=True)
         if bias is not None:
             total = xp.where(total == 0, 1, total)
         weights /= total
@@ -82,7 +82,7 @@ def attention_backward(xp: Any, g: Any, query: Any, key: Any, value: Any, keep: 
     of_value = xp.matmul(dropped.swapaxes(-1, -2), g)
     of_weights *= weights
     scores = of_weights
-    scores -= weights * xp.add_reduce(of_weights, axis=-1, keepdims=True)
+    scores -= weights * xp.reduce_add(of_weights, axis=-1, keepdims=True)
     of_query, of_key = xp.matmul(scores, key), xp.matmul(scores.swapaxes(-1, -2), query)
     of_query *= g.dtype.type(scale)
     of_key *= g.dtype.type(scale)

@@ -104,9 +104,9 @@ def cross_entropy(xp: Any, input: Any, target: Any, weight: Any, *, reduction: s
     if weight is None and not smoothing and _all_count(xp, input, target, ignore_index):
         return _plain_cross_entropy(xp, input, target, reduction)
     x, t, scale = _classes(xp, input, target, weight, ignore_index)
-    log_p = x - xp.max_reduce(x, axis=1, keepdims=True) if x.size else x.copy()
+    log_p = x - xp.reduce_max(x, axis=1, keepdims=True) if x.size else x.copy()
     p = xp.exp(log_p)
-    norm = xp.add_reduce(p, axis=1, keepdims=True)
+    norm = xp.reduce_add(p, axis=1, keepdims=True)
     p /= norm
     log_p -= xp.log(norm)
     losses = -xp.take_along_axis(log_p, t[:, None], axis=1)[:, 0]
@@ -114,7 +114,7 @@ def cross_entropy(xp: Any, input: Any, target: Any, weight: Any, *, reduction: s
     if smoothing:
         spread = log_p if weight is None else xp.where(weight.reshape(-1, 1) != 0, log_p * weight.reshape(-1, 1), 0)
         keep = (target != ignore_index).reshape(t.shape)
-        losses = losses * (1 - smoothing) - xp.where(keep, xp.add_reduce(spread, axis=1), 0) * (smoothing / x.shape[1])
+        losses = losses * (1 - smoothing) - xp.where(keep, xp.reduce_add(spread, axis=1), 0) * (smoothing / x.shape[1])
     total = scale.sum()
     losses = losses.astype(x.dtype, copy=False)
     return _reduce(xp, losses, total, reduction, target.shape), p.reshape(input.shape), total
@@ -157,7 +157,7 @@ def cross_entropy_backward(
     factor = xp.where(scale != 0, scale * factor, 0).astype(p.dtype, copy=False) if not smoothing else factor
     if smoothing:
         wanted = _wanted(xp, p, t, scale, (target != ignore_index).reshape(t.shape), weight, smoothing)
-        out = p * xp.add_reduce(wanted, axis=1, keepdims=True) - wanted
+        out = p * xp.reduce_add(wanted, axis=1, keepdims=True) - wanted
         out *= factor if reduction != "none" else factor[:, None]
         return out.astype(p.dtype, copy=False).reshape(probability.shape)
     out = p * factor[:, None]

@@ -93,10 +93,10 @@ def standardize(xp: Any, input: Any, weight: Any, bias: Any, *, shape: Shape, ax
     `affine`, which broadcasts against `shape`. The variance is the biased one."""
     x = _wide(input).reshape(shape)
     n = _count(shape, axes)
-    mean = xp.add_reduce(x, axis=axes, keepdims=True)
+    mean = xp.reduce_add(x, axis=axes, keepdims=True)
     mean /= n
     out = x - mean
-    var = xp.add_reduce(out * out, axis=axes, keepdims=True)
+    var = xp.reduce_add(out * out, axis=axes, keepdims=True)
     var /= n
     out *= 1 / xp.sqrt(var + x.dtype.type(eps))
     if weight is not None:
@@ -127,14 +127,14 @@ def standardize_backward(
     lead = len(shape) - len(affine)
     summed = (*range(lead), *(lead + i for i, s in enumerate(affine) if s == 1 and shape[lead + i] != 1))
     product = grad * normal
-    of_weight, of_bias = xp.add_reduce(product, axis=summed, keepdims=True), xp.add_reduce(grad, axis=summed, keepdims=True)
+    of_weight, of_bias = xp.reduce_add(product, axis=summed, keepdims=True), xp.reduce_add(grad, axis=summed, keepdims=True)
     if weight is not None:
         scale = _wide(weight).reshape(affine)
         grad = grad * scale
         product *= scale
-    total = xp.add_reduce(grad, axis=axes, keepdims=True)
+    total = xp.reduce_add(grad, axis=axes, keepdims=True)
     total /= n
-    along = xp.add_reduce(product, axis=axes, keepdims=True)
+    along = xp.reduce_add(product, axis=axes, keepdims=True)
     along /= n
     normal *= along
     xp.subtract(grad, normal, out=normal)
@@ -206,7 +206,7 @@ def rms_norm(xp: Any, input: Any, weight: Any, *, dims: int, eps: float) -> Any:
     x = _wide(input)
     axes = tuple(range(x.ndim - dims, x.ndim))
     out = x * x
-    square = xp.add_reduce(out, axis=axes, keepdims=True)
+    square = xp.reduce_add(out, axis=axes, keepdims=True)
     square /= _count(x.shape, axes)
     out = xp.multiply(x, 1 / xp.sqrt(square + x.dtype.type(eps)), out=out)
     if weight is not None:
@@ -219,14 +219,14 @@ def rms_norm_backward(xp: Any, g: Any, input: Any, weight: Any, *, dims: int, ep
     x, grad = _wide(input), _wide(g)
     axes = tuple(range(x.ndim - dims, x.ndim))
     n = _count(x.shape, axes)
-    square = xp.add_reduce(x * x, axis=axes, keepdims=True)
+    square = xp.reduce_add(x * x, axis=axes, keepdims=True)
     square /= n
     rstd = 1 / xp.sqrt(square + x.dtype.type(eps))
     normal = x * rstd
-    of_weight = xp.add_reduce(grad * normal, axis=tuple(range(x.ndim - dims)))
+    of_weight = xp.reduce_add(grad * normal, axis=tuple(range(x.ndim - dims)))
     if weight is not None:
         grad = grad * _wide(weight)
-    along = xp.add_reduce(grad * normal, axis=axes, keepdims=True)
+    along = xp.reduce_add(grad * normal, axis=axes, keepdims=True)
     along /= n
     normal *= along
     xp.subtract(grad, normal, out=normal)

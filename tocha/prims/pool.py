@@ -9,6 +9,7 @@ import numpy as np
 
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
+from tocha.prims.contract import recording
 from tocha.prims.windows import Pairs, Shape, crop_spatial, pad_spatial, scatter_windows, windows
 
 
@@ -57,9 +58,17 @@ def max_pool(xp: Any, input: Any, *, kernel: Shape, stride: Shape, padding: Shap
     return best, at
 
 
-@prim("max_pool_values", "pool", infer=lambda input, **params: _pool_infer(input, **params)[0])
+def _values_vjp(g: Any, input: Any, out: Any, *, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape) -> Any:
+    params = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "sizes": sizes}
+    if not recording(g, input):
+        return max_pool_backward(g, input, out.detach(), **params)
+    indices = max_pool(input.detach(), **params)[1]
+    return place(g, indices, size=tuple(input.shape)[input.ndim - len(kernel) :], apart=False)
+
+
+@prim("max_pool_values", "pool", vjp=_values_vjp, infer=lambda input, **params: _pool_infer(input, **params)[0])
 def max_pool_values(xp: Any, input: Any, *, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape) -> Any:
-    """max_pool without indices, where no gradient is wanted."""
+    """max_pool without indices; the gradient finds the places again."""
     n = len(kernel)
     x, _ = _padded(xp, input, kernel, stride, padding, dilation, sizes, _lowest(input.dtype))
     view = windows(xp, x, kernel, stride, dilation, sizes)
@@ -68,6 +77,30 @@ def max_pool_values(xp: Any, input: Any, *, kernel: Shape, stride: Shape, paddin
     for position in itertools.islice(itertools.product(*map(range, kernel)), 1, None):
         xp.maximum(best, view[(*lead, *position)], out=best)
     return best
+
+
+@prim("max_pool_backward", "pool", infer=lambda g, input, out, **params: MetaArray(input.shape, g.dtype))
+def max_pool_backward(
+    xp: Any, g: Any, input: Any, out: Any, *, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape
+) -> Any:
+    """g added where max_pool found each window's maximum: at its first element equal to the maximum, at its last NaN."""
+    n = len(kernel)
+    x, pads = _padded(xp, input, kernel, stride, padding, dilation, sizes, _lowest(input.dtype))
+    view = windows(xp, x, kernel, stride, dilation, sizes)
+    whole = xp.zeros(x.shape, g.dtype)
+    target = windows(xp, whole, kernel, stride, dilation, sizes)
+    lead = (slice(None),) * (input.ndim - n)
+    waiting = xp.ones(out.shape, bool)
+    if bool((out == _lowest(input.dtype)).any()) or bool(xp.isnan(out).any()):
+        indices = max_pool.impl(xp, input, kernel=kernel, stride=stride, padding=padding, dilation=dilation, sizes=sizes)[1]
+        return place.impl(xp, g, indices, size=input.shape[input.ndim - n :], apart=False)
+    for position in itertools.product(*map(range, kernel)):
+        hit = view[(*lead, *position)] == out
+        hit &= waiting
+        waiting ^= hit
+        here = target[(*lead, *position)]
+        here += g * hit
+    return crop_spatial(whole, pads)
 
 
 def _places(xp: Any, position: Shape, spatial: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape) -> Any:

@@ -170,7 +170,7 @@ def lstm_layer_backward(
         gate[:, 3] *= dhn
         dcn *= f[rows]
         xp.matmul(d[rows], w_hh, out=dhn)
-    return d, xp.matmul(d.T, _previous(xp, out, h0, sizes, reverse)), xp.add_reduce(d, axis=0), dh, dc
+    return d, xp.matmul(d.T, _previous(xp, out, h0, sizes, reverse)), xp.reduce_add(d, axis=0), dh, dc
 
 
 # ---- GRU
@@ -254,7 +254,7 @@ def gru_layer_backward(
         by_gate[rows] *= dhn[:, None]
         dhn *= z[rows]
         dhn += xp.matmul(d[rows], w_hh)
-    of_w, of_b = xp.matmul(d.T, previous), xp.add_reduce(d, axis=0)
+    of_w, of_b = xp.matmul(d.T, previous), xp.reduce_add(d, axis=0)
     by_gate[:, 2] = total * into_new
     return d, of_w, of_b, dh
 
@@ -319,4 +319,4 @@ def rnn_layer_backward(
             dhn += g_out[rows]
         d[rows] *= dhn
         xp.matmul(d[rows], w_hh, out=dhn)
-    return d, xp.matmul(d.T, _previous(xp, out, h0, sizes, reverse)), xp.add_reduce(d, axis=0), dh
+    return d, xp.matmul(d.T, _previous(xp, out, h0, sizes, reverse)), xp.reduce_add(d, axis=0), dh
