@@ -524,9 +524,9 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
             if a.__class__ is _ndarray and a.dtype in direct and a.flags.c_contiguous and not (state.grad and input._rg):
                 if b.__class__ is Tensor:
                     b = None if b._a.dtype is not a.dtype or (state.grad and b._rg) else b._a
-                elif a.dtype not in weak or not (b.__class__ is float or b.__class__ is int and -_SMALL <= b <= _SMALL):
+                elif a.dtype not in weak or not (b.__class__ is float or (b.__class__ is int and -_SMALL <= b <= _SMALL)):
                     b = None
-                if b is not None and (b.__class__ is float or b.__class__ is int or b.__class__ is _ndarray and b.ndim <= a.ndim):
+                if b is not None and (b.__class__ is float or b.__class__ is int or (b.__class__ is _ndarray and b.ndim <= a.ndim)):
                     try:
                         state.run(ufunc, a, b, a)
                     except ValueError:

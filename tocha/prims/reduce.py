@@ -11,7 +11,6 @@ from typing import Any
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
 from tocha.prims.elementary import conj, keep
-from tocha.prims.view import expand
 from tocha.prims.view import expand, view
 
 Shape = tuple[int, ...]
@@ -109,7 +108,7 @@ def _sum_axis(xp: Any, x: Any, axis: int) -> Any:
     """The sum along an axis that isn't the last."""
     n = x.shape[axis]
     width = count(x.shape, tuple(range(axis + 1, x.ndim)))
-    if width > _BLOCK or n < 16 * _BLOCK:
+    if width > 64 or n < 16 * _BLOCK:
         return _sum_blocks(xp, x, axis)
     fold = 256 // width  # rows of few elements: several side by side are wide enough for vector instructions
     outer, inner = x.shape[:axis], x.shape[axis + 1 :]

@@ -186,7 +186,8 @@ def unique(xp: Any, input: Any, *, dim: int | None, consecutive: bool) -> Any:
         values, inverse, counts = unique_rows(xp, flat, consecutive)
         return values[:, 0], inverse.reshape(input.shape), counts
     moved = xp.moveaxis(input, dim, 0)
-    values, inverse, counts = unique_rows(xp, moved.reshape(moved.shape[0], -1), consecutive)
+    width = moved.size // moved.shape[0] if moved.shape[0] else 0
+    values, inverse, counts = unique_rows(xp, moved.reshape(moved.shape[0], width), consecutive)
     return xp.moveaxis(values.reshape(values.shape[0], *moved.shape[1:]), 0, dim), inverse, counts
 
 
