@@ -74,3 +74,23 @@ def test_complex_and_polar_gradients():
     assert b.grad.tolist() == [6]
     with pytest.raises(RuntimeError, match="Expected object of scalar type"):
         torch.complex(a, b.double())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "want"),
+    [
+        (torch.int8, 300, None), (torch.uint8, -1, 255), (torch.uint8, -1.5, None), (torch.int64, float("nan"), None),
+        (torch.float32, 1e39, None), (torch.float32, float("inf"), float("inf")), (torch.bool, -3, True), (torch.int32, 2.7, 2),
+        (torch.float32, 1 + 2j, None),
+    ],
+)  # fmt: skip
+def test_numbers_that_dont_fit_are_refused(dtype, value, want):
+    x = torch.zeros(1, dtype=dtype)
+    mask = torch.ones(1, dtype=torch.bool)
+    calls = (lambda: x.clone().fill_(value), lambda: x.masked_fill(mask, value), lambda: torch.full((1,), value, dtype=dtype))
+    for call in calls:
+        if want is None:
+            with pytest.raises(RuntimeError, match="without overflow"):
+                call()
+        else:
+            assert call().tolist() == [want]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Sequence
 from typing import Any
 
+from tocha import dtypes
 from tocha.device import device as Device
 from tocha.device import get_default_device
 from tocha.dtypes import dtype as DType
+from tocha.prims.pointwise import number
 from tocha.tensor import Tensor
 
 Shape = tuple[int, ...]
@@ -100,8 +103,6 @@ def check_dtype(dtype: Any, name: str) -> DType | None:
     """A dtype argument: None, a dtype, or Python's bool, int, float, complex."""
     if dtype is None or isinstance(dtype, DType):
         return dtype
-    from tocha import dtypes
-
     python = {float: dtypes.get_default_dtype(), int: dtypes.int64, bool: dtypes.bool_, complex: dtypes.complex64}
     if dtype in python:
         return python[dtype]
@@ -113,3 +114,39 @@ def check_tensor(value: Any, name: str, argument: str = "input", position: int =
     if not isinstance(value, Tensor):
         raise TypeError(f"{name}(): argument '{argument}' (position {position}) must be Tensor, not {type(value).__name__}")
     return value
+
+
+@functools.cache
+def _limits(dtype: DType) -> tuple[Any, Any]:
+    if dtype.category == dtypes.INTEGRAL:
+        info = dtypes.iinfo(dtype)
+        return info.min, info.max
+    most = dtypes.finfo(dtype).max
+    return -most, most
+
+
+def scalar_of(value: Any, dtype: DType) -> Any:
+    """A Python number as a NumPy scalar of `dtype`; RuntimeError if it doesn't fit. Infinities fit floating types,
+    negative integers wrap around in unsigned ones, and everything is a bool."""
+    np_type = dtype.np.type
+    if dtype is dtypes.bool_:
+        return np_type(bool(value))
+    if isinstance(value, complex) and not dtype.is_complex:
+        if value.imag:
+            raise _overflow(value, dtype)
+        value = value.real
+    low, high = _limits(dtype)
+    if dtype.category == dtypes.INTEGRAL:
+        if low == 0 and isinstance(value, int):
+            low = -high
+        if not low <= value <= high:
+            raise _overflow(value, dtype)
+        return number(value, dtype.np)
+    for part in (value.real, value.imag) if dtype.is_complex else (value,):
+        if not low <= part <= high and part - part == 0:
+            raise _overflow(value, dtype)
+    return np_type(value if dtype.is_complex else float(value))
+
+
+def _overflow(value: Any, dtype: DType) -> RuntimeError:
+    return RuntimeError(f"value cannot be converted to type {dtype.name} without overflow: {value}")

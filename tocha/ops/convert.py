@@ -255,14 +255,22 @@ def __array_wrap__(input: Tensor, array: Any, context: Any = None, return_scalar
     return from_numpy(array.view(np.uint8) if array.dtype.kind == "b" else array)  # bools become uint8, as in torch
 
 
-@op("property")
-def __cuda_array_interface__(input: Tensor) -> dict[str, Any]:
-    """How other GPU libraries read the memory (Numba's protocol); AttributeError for tensors elsewhere."""
-    if not input.is_cuda:
-        raise AttributeError(f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {input.type()}")
+def _cuda_array_interface(input: Tensor) -> dict[str, Any]:
+    """The protocol by which CUDA libraries see each other's arrays; AttributeError elsewhere, as in torch."""
+    if device_of(input._a).type != "cuda":
+        raise AttributeError(
+            f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {input.type()} If CUDA data is required use tensor.cuda() "
+            "to copy tensor to device memory."
+        )
     if input._rg:
-        raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad. Use var.detach() first.")
+        raise RuntimeError(
+            "Can't get __cuda_array_interface__ on Variable that requires grad. If gradients aren't required, use var.detach() to get "
+            "Variable that doesn't require grad."
+        )
     return input._a.__cuda_array_interface__  # type: ignore[no-any-return]
+
+
+Tensor.__cuda_array_interface__ = property(_cuda_array_interface)  # type: ignore[attr-defined]
 
 
 @op("method")

@@ -15,7 +15,7 @@ from tocha.device import device as Device
 from tocha.dispatch.inplace import check_writable, mutated, store
 from tocha.dispatch.registry import op
 from tocha.dtypes import dtype as DType
-from tocha.ops.arguments import check_dtype, check_sizes, shape_of, to_device
+from tocha.ops.arguments import check_dtype, check_sizes, scalar_of, shape_of, to_device
 from tocha.tensor import Tensor, wrap, wrap_as
 
 Shape = tuple[int, ...]
@@ -39,10 +39,9 @@ def _filled(xp: Any, shape: Shape, dtype: DType, fill: Any) -> Tensor:
         return wrap(xp.empty(shape, dtype.np))
     if fill.__class__ is int and fill == 0:
         return wrap(xp.zeros(shape, dtype.np))
-    from tocha.prims.pointwise import number
-
     out = xp.empty(shape, dtype.np)
-    out[...] = number(fill, dtype.np)
+    too_large_is_inf = dtype in dtypes.HALF and not isinstance(fill, complex)
+    out[...] = dtype.np.type(float(fill)) if too_large_is_inf else scalar_of(fill, dtype)
     return wrap(out)
 
 
@@ -414,15 +413,12 @@ def fill_(input: Tensor, value: Any) -> Tensor:
 
 
 def _fill(input: Tensor, value: Any, name: str) -> Tensor:
-    from tocha.prims.pointwise import number
-
-    if isinstance(value, complex) and not input.dtype.is_complex:
-        raise RuntimeError("value cannot be converted to type " + input.dtype.name + " without overflow")
     check_writable(input, name)
+    number = scalar_of(value, input.dtype)
     if input._a.__class__ is np.ndarray:
-        input._a[...] = number(value, input._a.dtype)
+        input._a[...] = number
     else:
-        store(input._a, number(value, input._a.dtype))
+        store(input._a, number)
     mutated(input, None, name)
     return input
 

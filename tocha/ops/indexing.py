@@ -18,15 +18,16 @@ from tocha.dispatch.inplace import assign, check_writable, mutated
 from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function
 from tocha.dispatch.prim import record
 from tocha.dispatch.registry import name_it
+from tocha.dtypes import HALF_NP
 from tocha.prims import indexing as prims
 from tocha.prims import view
-from tocha.prims.pointwise import number
 from tocha.tensor import Tensor, View, wrap
 
 _ndarray, _new = np.ndarray, object.__new__
 _FULL = slice(None)
 INDEX_TYPES, _UINT8 = frozenset((np.dtype(np.int64), np.dtype(np.int32))), np.dtype(np.uint8)
 _UINT64, _largest = np.dtype(np.uint64), np.maximum.reduce
+_FLOAT32, _FLOAT64, _MOST = np.dtype(np.float32), np.dtype(np.float64), float(np.finfo(np.float32).max)
 _BOOL, _INT64 = np.dtype(np.bool_), np.dtype(np.int64)
 _QUICK_TYPES = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.int64, np.int32, np.uint8))
 _USE_ITEM = (
@@ -126,8 +127,8 @@ def _put_plain(input: Tensor, key: Any, value: Any) -> bool:
     elif value.__class__ is float or value.__class__ is int:
         if (state.grad and input._rg) or a.dtype not in _QUICK_TYPES:
             return False
-        if a.dtype.kind in "iu":
-            value = number(value, a.dtype)
+        if value.__class__ is float and a.dtype is not _FLOAT64 and (a.dtype is not _FLOAT32 or not -_MOST <= value <= _MOST):
+            return False
     else:
         return False
     try:
@@ -405,7 +406,7 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
             target.copy_(_drop_leading(value, target))
         else:
             _check_value(value, input)
-            target.fill_(value)
+            target.fill_(_rounded(value, input))
         return
     dims, indices = tuple(advanced), tuple(advanced.values())
     check_broadcast(target, indices, dims)
@@ -421,8 +422,13 @@ def _check_value(value: Any, input: Tensor) -> None:
     if not isinstance(value, (bool, int, float, complex, np.number, np.bool_)):
         module = "numpy." if isinstance(value, np.ndarray) else ""
         raise TypeError(f"can't assign a {module}{type(value).__name__} to a {input.type()}")
-    if isinstance(value, complex) and not input.dtype.is_complex:
-        raise RuntimeError(f"value cannot be converted to type {input.dtype.name} without overflow")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError(f"Overflow when unpacking long: {value}")
+
+
+def _rounded(value: Any, input: Tensor) -> Any:
+    """A number for a half-precision tensor: what is too large is infinite, where fill_ would refuse it."""
+    return float(input._a.dtype.type(value)) if input._a.dtype in HALF_NP and not isinstance(value, complex) else value
 
 
 def _drop_leading(value: Tensor, target: Tensor) -> Tensor:

@@ -31,8 +31,8 @@ def arange(
         raise TypeError("arange() missing required argument: 'end'")
     integers = all(isinstance(x, (int, np.integer)) for x in (start, end, step))
     found = check_dtype(dtype, "arange") or (dtypes.int64 if integers else dtypes.get_default_dtype())
-    if found is dtypes.bool_:
-        raise NotImplementedError("\"arange_cpu\" not implemented for 'Bool'")
+    if found is dtypes.bool_ or found.is_complex:
+        raise NotImplementedError(f"\"arange_cpu\" not implemented for '{found.name}'")
     if step == 0:
         raise RuntimeError("step must be nonzero")
     _check_direction(start, end, step)
@@ -135,7 +135,7 @@ def logspace(
         start, end = (int(x.item() if isinstance(x, Tensor) else x) for x in (start, end))
     elif found in dtypes.HALF:
         start, end = (float(np.asarray(x, np.float32).astype(found.np)) for x in (start, end))
-    exponents = linspace(start, end, steps, dtype=work)
+    exponents = linspace(start, end, steps, dtype=work, device="cpu")
     with np.errstate(all="ignore"):
         values = np.power(work.np.type(base), exponents._a)
     return with_grad(from_host(values, found, device), requires_grad)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import check_tensor, wrap_dim
+from tocha.ops.arguments import check_tensor, scalar_of, wrap_dim
 from tocha.ops.creation import make
 from tocha.ops.indexing import (
     INDEX_TYPES,
@@ -122,8 +122,7 @@ def _source(input: Tensor, index: Tensor, src: Any, name: str) -> Tensor:
         return src
     if not isinstance(src, (bool, int, float, complex, np.number, np.bool_)):
         raise TypeError(f"{name}(): argument 'src' must be Tensor or Number, not {type(src).__name__}")
-    if isinstance(src, complex) and not input.dtype.is_complex:
-        raise RuntimeError(f"value cannot be converted to type {input.dtype.name} without overflow")
+    scalar_of(src, input.dtype)  # raises if it doesn't fit
     _check_index(index, name)
     return input.new_full((), src).expand(index.shape)
 
@@ -156,6 +155,9 @@ def scatter_reduce(
     if reduce not in _REDUCTIONS:
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
     d = _along(input, dim, index, check_tensor(src, "scatter_reduce", "src", 4), "scatter_reduce")
+    kind = input._a.dtype.kind
+    if (kind == "b" and reduce == "mean") or (kind == "c" and reduce in ("amax", "amin")):
+        raise NotImplementedError(f"scatter_reduce: '{reduce}' is not defined for {input.dtype.name}")
     if index._a.size == 0:
         return input.clone()
     lifted = _lifted(input, index, src)

@@ -12,10 +12,10 @@ from tocha.autograd.mode import state
 from tocha.dispatch.inplace import assign, check_writable, mutated
 from tocha.dispatch.promote import result_type
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import check_tensor
+from tocha.ops.arguments import check_tensor, scalar_of
 from tocha.prims import elementary
 from tocha.prims import indexing as prims
-from tocha.prims.pointwise import broadcast_shapes, number
+from tocha.prims.pointwise import broadcast_shapes
 from tocha.tensor import Tensor, wrap
 
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
@@ -85,10 +85,9 @@ def _fill_value(input: Tensor, value: Any, name: str) -> Tensor:
         if not dtypes.can_cast(value.dtype, input.dtype):
             raise RuntimeError(f"value cannot be converted to type {input.dtype.name} without overflow")
         return value.to(input.dtype) if value.dtype is not input.dtype else value
-    kind = _operand(value, name).dtype
-    if kind is dtypes.complex64 and not input.dtype.is_complex:
-        raise RuntimeError(f"value cannot be converted to type {input.dtype.name} without overflow")
-    return wrap(np.asarray(number(value, input._a.dtype)))
+    if not isinstance(value, _NUMBERS):
+        raise TypeError(f"{name}(): argument 'value' must be Tensor or Number, not {type(value).__name__}")
+    return wrap(np.asarray(scalar_of(value, input.dtype)))
 
 
 @op("torch method")
