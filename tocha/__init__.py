@@ -42,6 +42,13 @@ _LATER = {
         "storage": ("TypedStorage", "UntypedStorage"),
         "threads": ("get_num_interop_threads", "get_num_threads", "set_num_interop_threads", "set_num_threads"),
         "func": ("vmap",),
+        "amp.autocast_mode": (
+            "autocast", "autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
+            "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled", "is_autocast_enabled",
+            "set_autocast_cache_enabled", "set_autocast_cpu_dtype", "set_autocast_cpu_enabled", "set_autocast_dtype",
+            "set_autocast_enabled", "set_autocast_gpu_dtype",
+        ),
+        "errors": ("AcceleratorError", "OutOfMemoryError"),
     }.items()
     for name in names
 }

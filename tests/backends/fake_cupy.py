@@ -55,6 +55,54 @@ def _memory_of(n: Any) -> Memory:
     return found
 
 
+class Stream:
+    """A stream on which everything is done at once."""
+
+    ptr, done = 1, True
+    null: Any
+    current: list[Stream] = []  # noqa: RUF012
+
+    def __init__(self, non_blocking: bool = False, priority: Any = None) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        Stream.current.append(self)
+
+    def __exit__(self, *exc: object) -> None:
+        Stream.current.pop()
+
+    def use(self) -> None:
+        Stream.current[:] = [self]
+
+    def synchronize(self) -> None:
+        pass
+
+    def wait_event(self, event: Any) -> None:
+        assert event.recorded
+
+    def is_capturing(self) -> bool:
+        return False
+
+
+Stream.null = Stream()
+Stream.current.append(Stream.null)
+
+
+class Event:
+    """A mark; times between marks are a millisecond."""
+
+    ptr, done, recorded = 2, True, False
+
+    def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
+        self.timing = not disable_timing
+
+    def record(self, stream: Stream) -> None:
+        self.recorded = True
+
+    def synchronize(self) -> None:
+        pass
+
+
 class Flags:
     def __init__(self, n: Any) -> None:
         self.c_contiguous, self.f_contiguous, self.owndata = n.flags.c_contiguous, n.flags.f_contiguous, n.flags.owndata
@@ -417,6 +465,10 @@ def _function(name: str, function: Any, host: bool = False) -> Any:
 
 
 def _asarray(a: Any, dtype: Any = None, order: Any = None, copy: bool = False) -> ndarray:
+    if hasattr(a, "__cuda_array_interface__") and not isinstance(a, ndarray):
+        raw = a.__cuda_array_interface__
+        memory = next(m for m in _memories.values() if m.ptr <= raw["data"][0] < m.ptr + m.size)
+        return ndarray(raw["shape"], raw["typestr"], MemoryPointer(memory, raw["data"][0] - memory.ptr), raw["strides"])
     if isinstance(a, ndarray):
         return a if (dtype is None or a.dtype == dtype) and not copy else a.astype(dtype or a.dtype)
     n = np.array(a, dtype=dtype)
@@ -468,6 +520,7 @@ def _fill() -> None:
         matmul=lambda a, b, out=None: _matmul(a, b, "matmul", out), dot=lambda a, b, out=None: _matmul(a, b, "dot", out),
         from_dlpack=lambda x: x.__dlpack__(stream=None),
     )  # fmt: skip
+    FUNCTIONS["take"] = _function("take", lambda a, indices, axis=None: np.take(a, indices, axis, mode="wrap"))
     FUNCTIONS["empty_like"] = lambda a, dtype=None: _fresh(np.empty_like(a._n, dtype=dtype))
     for name in ("ones", "zeros", "empty"):
         def make(shape: Any, dtype: Any = float, order: str = "C", name: str = name) -> ndarray:
@@ -494,15 +547,19 @@ def install() -> Any:
     )  # fmt: skip
     runtime = types.SimpleNamespace(
         getDeviceCount=lambda: 1, getDevice=lambda: 0, deviceSynchronize=lambda: None, CUDARuntimeError=type("CUDARuntimeError", (RuntimeError,), {}),
-        memGetInfo=lambda: (1 << 30, 1 << 31),
+        memGetInfo=lambda: (1 << 30, 1 << 31), deviceCanAccessPeer=lambda a, b: 0, setDevice=lambda i: None,
+        getDeviceProperties=lambda i: {"name": b"Fake", "major": 9, "minor": 0, "totalGlobalMem": 1 << 31, "multiProcessorCount": 1, "warpSize": 32},
     )  # fmt: skip
     cuda = types.SimpleNamespace(
-        runtime=runtime, Device=Device, MemoryPointer=MemoryPointer, memory=errors, set_allocator=lambda f: None, is_available=lambda: True
+        runtime=runtime, Device=Device, MemoryPointer=MemoryPointer, memory=errors, set_allocator=lambda f: None, is_available=lambda: True,
+        Stream=Stream, Event=Event, get_current_stream=lambda: Stream.current[-1], get_elapsed_time=lambda a, b: 1.0,
     )
     fft = types.SimpleNamespace(**{n: _function("fft." + n, getattr(np.fft, n)) for n in NAMES["fft"] if hasattr(np.fft, n)})
     cupy = _module("cupy", {**FUNCTIONS, "cuda": cuda, "fft": fft, "get_default_memory_pool": lambda: pool, "__version__": NAMES["version"]})
     special = {n: ufunc(n, getattr(scipy.special, n), True) for n in NAMES["special"] if hasattr(scipy.special, n)}
     _module("cupyx", {"scipy": _module("cupyx.scipy", {"special": _module("cupyx.scipy.special", special)})})
+    tricks = types.SimpleNamespace(as_strided=lambda x, shape, strides: ndarray(shape, x.dtype, x.data, strides))
+    sys.modules["cupy.lib"] = sys.modules["cupy.lib.stride_tricks"] = tricks  # type: ignore[assignment]
     import tocha.backends
 
     tocha.backends.NAMESPACES.pop(ndarray, None)

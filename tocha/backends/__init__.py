@@ -7,6 +7,7 @@ folder sees arrays only through `shape`, `dtype`, `strides` (bytes), `transpose`
 from __future__ import annotations
 
 import functools
+import importlib
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,16 @@ from tocha.device import CPU, META, device
 
 Array = Any
 NAMESPACES: dict[type, Any] = {np.ndarray: cpu, meta.MetaArray: meta, meta.WrapperArray: meta}
+
+
+# What torch.backends has under this name; each loads when first touched.
+_PUBLIC = frozenset(("cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp"))
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'torch.backends' has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")
 
 
 def namespace(array: Array) -> Any:

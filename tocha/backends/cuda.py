@@ -76,11 +76,12 @@ def device_count() -> int:
 def __getattr__(attribute: str) -> Any:
     if attribute.startswith("__"):
         raise AttributeError(attribute)
-    from tocha.backends import _cuda_functions
+    from tocha.backends import _cuda_flags, _cuda_functions
 
-    found = vars(_cuda_functions.Functions).get(attribute)
-    if found is not None:
+    if attribute in vars(_cuda_functions.Functions):
         found = getattr(_cuda_functions.Functions, attribute)
+    elif attribute in vars(_cuda_flags.Flags):
+        found = getattr(_cuda_flags.Flags, attribute)
     elif cupy is None:
         raise AttributeError(attribute)
     elif hasattr(cupy, spelled := _SPELLING.get(attribute, attribute)):

@@ -6,19 +6,36 @@ that says what is missing.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, NamedTuple
 
 from tocha import random as _random
 from tocha.backends import cuda as _backend
 from tocha.backends.cuda import device_count as device_count
+from tocha.cuda.memory import (
+    empty_cache, max_memory_allocated, max_memory_cached, max_memory_reserved, mem_get_info, memory_allocated, memory_cached,
+    memory_reserved, memory_stats, memory_summary, reset_max_memory_allocated, reset_peak_memory_stats,
+)  # fmt: skip
+from tocha.cuda.streams import Event, Stream, StreamContext, current_stream, default_stream, set_stream, stream
 from tocha.device import device as _device
+from tocha.errors import AcceleratorError, OutOfMemoryError
 
 __all__ = [
-    "current_device", "device", "device_count", "empty_cache", "get_device_capability",
-    "get_device_name", "get_device_properties", "get_rng_state", "init", "initial_seed", "is_available",
-    "is_bf16_supported", "is_initialized", "manual_seed", "manual_seed_all", "mem_get_info",
-    "memory_allocated", "memory_reserved", "set_device", "set_rng_state", "synchronize",
+    "AcceleratorError", "Event", "OutOfMemoryError", "Stream", "StreamContext", "amp", "can_device_access_peer", "current_device",
+    "current_stream", "default_stream", "device", "device_count", "device_of", "empty_cache", "get_arch_list", "get_device_capability",
+    "get_device_name", "get_device_properties", "get_rng_state", "get_rng_state_all", "init", "initial_seed", "ipc_collect",
+    "is_available", "is_bf16_supported", "is_current_stream_capturing", "is_initialized", "is_tf32_supported", "manual_seed",
+    "manual_seed_all", "max_memory_allocated", "max_memory_cached", "max_memory_reserved", "mem_get_info", "memory_allocated",
+    "memory_cached", "memory_reserved", "memory_stats", "memory_summary", "reset_max_memory_allocated", "reset_peak_memory_stats",
+    "seed", "seed_all", "set_device", "set_rng_state", "set_rng_state_all", "set_stream", "stream", "synchronize",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "amp":
+        return importlib.import_module("tocha.cuda.amp")
+    raise AttributeError(f"module 'torch.cuda' has no attribute {name!r}")
+
 
 class DeviceProperties(NamedTuple):
     """What a device is (torch docs: torch.cuda.get_device_properties)."""
@@ -126,36 +143,6 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return is_available() and (including_emulation or get_device_capability() >= (8, 0))
 
 
-def empty_cache() -> None:
-    """Give memory that the pool keeps and nobody uses back to the device."""
-    if is_available():
-        _backend.cupy.get_default_memory_pool().free_all_blocks()
-
-
-def memory_allocated(device: Any = None) -> int:
-    """Bytes that tensors on `device` hold; 0 without a device."""
-    return _pool("used_bytes", device)
-
-
-def memory_reserved(device: Any = None) -> int:
-    """Bytes that the pool has taken from `device`; 0 without a device."""
-    return _pool("total_bytes", device)
-
-
-def _pool(figure: str, device: Any) -> int:
-    if not is_available():
-        return 0
-    with _backend.on(_index(device)):
-        return int(getattr(_backend.cupy.get_default_memory_pool(), figure)())
-
-
-def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Free and total bytes of the device."""
-    with _backend.on(_index(device)):
-        free, total = _runtime().memGetInfo()
-    return int(free), int(total)
-
-
 def manual_seed(seed: int) -> None:
     """Seed the current device's generator; harmless without a device."""
     if is_available():
@@ -182,3 +169,60 @@ def get_rng_state(device: Any = "cuda") -> Any:
 def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
     """Take over a state that `get_rng_state` gave."""
     _random.default_for(_device("cuda", _index(device))).set_state(new_state)
+
+
+def get_rng_state_all() -> list[Any]:
+    """The states of all devices' generators."""
+    return [get_rng_state(i) for i in range(device_count())]
+
+
+def set_rng_state_all(new_states: Any) -> None:
+    """Take over what `get_rng_state_all` gave."""
+    for i, state in enumerate(new_states):
+        set_rng_state(state, i)
+
+
+def seed() -> None:
+    """Seed the current device's generator from the operating system's randomness; harmless without a device."""
+    if is_available():
+        _random.default_for(_device("cuda", current_device())).seed()
+
+
+def seed_all() -> None:
+    """`seed` for all devices."""
+    for i in range(device_count()):
+        _random.default_for(_device("cuda", i)).seed()
+
+
+# ---- what else programs ask
+
+
+class device_of(device):
+    """A context in which 'cuda' means the device of a tensor; one on the CPU changes nothing."""
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(obj.get_device() if obj.is_cuda else -1)
+
+
+def get_arch_list() -> list[str]:
+    """Architectures that kernels are compiled for: those of the devices here, since they are compiled when first used."""
+    return sorted({"sm_{}{}".format(*get_device_capability(i)) for i in range(device_count())})
+
+
+def is_tf32_supported() -> bool:
+    """Whether a product of float32 matrices can be made in TF32: from capability 8.0 on."""
+    return is_available() and get_device_capability() >= (8, 0)
+
+
+def can_device_access_peer(device: Any, peer_device: Any) -> bool:
+    """Whether one device can read the memory of another directly."""
+    return bool(_runtime().deviceCanAccessPeer(_index(device), _index(peer_device)))
+
+
+def is_current_stream_capturing() -> bool:
+    """Whether the current stream records a graph."""
+    return is_available() and bool(_backend.cupy.cuda.get_current_stream().is_capturing())
+
+
+def ipc_collect() -> None:
+    """Nothing to do: memory isn't shared between processes."""

@@ -31,6 +31,8 @@ class _Stacks(threading.local):
         self.subclass_functions_disabled = 0
         self.functions_disabled = 0  # ... and modes too
         self.outside: list[tuple[int, int]] = []  # what was in force around each running engine
+        self.autocast: Any = None  # tocha.dispatch.autocast's State while it is on, and at all times
+        self.autocast_state: Any = None
 
 
 stacks = _Stacks()
@@ -122,6 +124,10 @@ def _collect_overloaded(a: Any, depth: int, found: list[Any]) -> None:
     found.insert(place, a)
 
 
+def _unpacked(run: Callable[..., Any], public: Any, implementation: Any, *args: Any, **kwargs: Any) -> Any:
+    return run(public, implementation, args, kwargs)
+
+
 def dispatch_function(
     public: Callable[..., Any],
     implementation: Callable[..., Any],
@@ -135,6 +141,9 @@ def dispatch_function(
     if not asked and not modes:
         from tocha.dispatch.interpret import run_function
 
+        if stacks.autocast is not None and not stacks.functions_disabled:
+            within = functools.partial(_unpacked, run_function, public, implementation)
+            return stacks.autocast.run(public, within, args, kwargs)
         return run_function(public, implementation, args, kwargs)
     types = tuple(type(a) for a in asked)
     if modes:

@@ -150,6 +150,8 @@ def _with_out(function: Callable[..., Any], name: str, kind: str) -> Callable[..
             return function(*args, **kwargs)
         if kind == "typedout" and kwargs.get("dtype") is None and isinstance(out, Tensor):
             kwargs["dtype"] = out.dtype
+            if "device" in _parameters(function) and kwargs.get("device") is None:
+                kwargs["device"] = out.device
         return write_out(name, function, out, args, kwargs, kind == "strictout")
 
     return call

@@ -302,7 +302,8 @@ def nonzero(xp: Any, input: Any) -> Any:
     """One row of indices for every element that isn't zero."""
     if input.ndim == 0:
         return xp.zeros((int(bool(input)), 0), xp.int64)
-    return xp.stack(xp.nonzero(input)).astype(xp.int64, copy=False).T
+    found = xp.nonzero(input if input.dtype.kind in "biufc" else xp.ne(input, 0))
+    return xp.stack(found).astype(xp.int64, copy=False).T
 
 
 def _masked_scatter_vjp(g: Any, mask: Any, source_shape: Shape, *, needs: Any) -> list[Any]:

@@ -13,7 +13,6 @@ from tocha.nn import init
 from tocha.nn.modules.module import Module
 from tocha.nn.parameter import Parameter
 from tocha.nn.utils.rnn import PackedSequence
-from tocha.ops import rnn as _VF
 
 __all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "RNNCellBase"]
 
@@ -284,7 +283,7 @@ class RNNBase(Module):
         return output, self.permute_hidden(hidden, unsorted_indices)
 
     def _run(self, data: Any, batch_sizes: Any, hx: Any) -> tuple[Any, Any]:
-        function = getattr(_VF, self.mode.lower())
+        function = getattr(tocha, self.mode.lower())
         rest = (self.bias, self.num_layers, self.dropout, self.training, self.bidirectional)
         if batch_sizes is None:
             output, *state = function(data, hx, self._flat_weights, *rest, self.batch_first)
@@ -451,7 +450,7 @@ class RNNCell(RNNCellBase):
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """(N, input_size) and h (N, hidden_size), zeros by default, to the new h."""
-        functions = {"tanh": _VF.rnn_tanh_cell, "relu": _VF.rnn_relu_cell}
+        functions = {"tanh": tocha.rnn_tanh_cell, "relu": tocha.rnn_relu_cell}
         if self.nonlinearity not in functions:
             raise RuntimeError(f"Unknown nonlinearity: {self.nonlinearity}")
         return self._step(functions[self.nonlinearity], input, hx)
@@ -467,7 +466,7 @@ class GRUCell(RNNCellBase):
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """(N, input_size) and h (N, hidden_size), zeros by default, to the new h."""
-        return self._step(_VF.gru_cell, input, hx)
+        return self._step(tocha.gru_cell, input, hx)
 
 
 class LSTMCell(RNNCellBase):
@@ -492,5 +491,5 @@ class LSTMCell(RNNCellBase):
             hx = (zeros, zeros)
         elif not batched:
             hx = tuple(h.unsqueeze(0) for h in hx)
-        h, c = _VF.lstm_cell(input, hx, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        h, c = tocha.lstm_cell(input, hx, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         return (h, c) if batched else (h.squeeze(0), c.squeeze(0))
