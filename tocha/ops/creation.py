@@ -233,9 +233,21 @@ def _leaf_types(data: Any) -> set[type]:
     return types
 
 
+def _is_flat(data: Any) -> bool:
+    """Whether a sequence holds arrays of one shape (and no sequences of arrays)."""
+    return all(isinstance(a, np.ndarray) and a.ndim and a.shape == data[0].shape for a in data)
+
+
 def _plain_numbers(data: Any, dtype: DType | None) -> tuple[Any, DType] | None:
-    """NumPy's quick way where nested lists hold nothing but Python numbers and the type needs no care; else None."""
-    if type(data) not in _SEQUENCES or not data or not _leaf_types(data) <= _PYTHON_NUMBERS:
+    """NumPy's quick way where nested lists hold nothing but Python numbers, or arrays of one kind, and the type needs no
+    care; else None."""
+    if type(data) not in _SEQUENCES or not data:
+        return None
+    types = _leaf_types(data)
+    if types == {np.ndarray} and len({a.dtype for a in data if isinstance(a, np.ndarray)}) == 1 and _is_flat(data):
+        found = dtype or dtypes.from_numpy(data[0].dtype)
+        return np.stack(data).astype(found.np, copy=False), found
+    if not types <= _PYTHON_NUMBERS:
         return None
     try:
         array = np.array(data)
