@@ -11,7 +11,7 @@ from typing import Any
 _HOMES = {
     "engine": ("backward", "grad"),
     "function": ("Function", "once_differentiable"),
-    "mode": ("enable_grad", "inference_mode", "no_grad", "set_grad_enabled"),
+    "grad_mode": ("enable_grad", "inference_mode", "no_grad", "set_grad_enabled", "set_multithreading_enabled"),
     "anomaly": ("detect_anomaly", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "set_detect_anomaly"),
     "gradcheck": ("gradcheck", "gradgradcheck"),
     "variable": ("Variable",),

@@ -32,7 +32,8 @@ class Anomaly:
         if self.check_nan:
             for i, g in enumerate(outs):
                 if g is not None and bool((g != g).any()):
-                    raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output. {_forward(node)}")
+                    warnings.warn(f"Error detected in {node.name()}. {_forward(node)}", UserWarning, stacklevel=4)
+                    raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")
         return outs
 
 

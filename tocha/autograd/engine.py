@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tocha.autograd.graph import Node
+from tocha.autograd.graph import AccumulateGrad, GradientEdge, Node
 from tocha.autograd.mode import state
 from tocha.backends import namespace
 from tocha.dispatch.override import hide_overrides, overridable, restore_overrides, user_code
@@ -32,6 +32,7 @@ def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets |
     state.refresh()
     anomaly = state.anomaly
     hide_overrides()
+    state.runs.append(Run(roots, targets))
     outs: Any
     g: Any
     try:
@@ -86,6 +87,7 @@ def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets |
             else:
                 _at_leaf(leaf, grad, create_graph, targets, references)
     finally:
+        state.runs.pop()
         restore_overrides()
         state.grad = mode
         state.refresh()
@@ -213,6 +215,30 @@ def _owns(grad: Tensor, array: Any) -> bool:
     return grad._view is None and getattr(array, "base", None) is None and getrefcount(array) <= 4
 
 
+class Run:
+    """One walk of the engine, for hooks that ask about it."""
+
+    __slots__ = ("_places", "roots", "targets")
+
+    def __init__(self, roots: Roots, targets: Targets | None) -> None:
+        self.roots, self.targets = roots, targets
+        self._places: set[Place] | None = None
+
+    def reaches(self, place: Place) -> bool:
+        """Whether this walk comes to a node or leaf."""
+        if self.targets is not None:
+            return place in self.targets.on_path or place in self.targets.nodes
+        if self._places is None:
+            self._places = {root[0] for root in self.roots}
+            stack = list(self._places)
+            while stack:
+                for edge in getattr(stack.pop(), "edges", ()):  # a leaf has none
+                    if edge is not None and edge not in self._places:
+                        self._places.add(edge)
+                        stack.append(edge)
+        return place in self._places
+
+
 class Targets:
     """What `grad()` wants: tensors' nodes, and which nodes lie on a path to one."""
 
@@ -251,6 +277,11 @@ def _prepare_roots(outputs: Sequence[Tensor], grads: Sequence[Any], what: str, b
 
     roots: Roots = []
     for out, grad in zip(outputs, grads, strict=True):
+        if isinstance(out, GradientEdge):
+            if grad is None:
+                raise RuntimeError(f"{what}: a GradientEdge as output needs its gradient given, its shape is not known")
+            roots.append((_place(out)[0], out.output_nr, grad))
+            continue
         if not out._rg:
             raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
         if grad is None:
@@ -307,7 +338,7 @@ def backward(
     if inputs is None:
         run(roots, retain, create_graph)
         return
-    wanted = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    wanted = _items(inputs)
     if not wanted:
         raise RuntimeError("'inputs' argument to backward() cannot be empty.")
     found = _collect(roots, wanted, retain, create_graph)
@@ -317,20 +348,25 @@ def backward(
             tensor._grad = (g if create_graph else g.detach().clone()) if held is None else held + g
 
 
+def _place(edge: GradientEdge) -> tuple[Place, int]:
+    node = edge.node
+    return (node.variable if isinstance(node, AccumulateGrad) else node), edge.output_nr
+
+
 def _collect(roots: Roots, inputs: Sequence[Tensor], retain: bool, create_graph: bool) -> list[Tensor | None]:
     from tocha.dispatch.prim import edge_of
 
     for tensor in inputs:
-        if not tensor._rg:
+        if not isinstance(tensor, GradientEdge) and not tensor._rg:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
-    places = [(edge_of(t), t._nr) for t in inputs]
+    places = [_place(t) if isinstance(t, GradientEdge) else (edge_of(t), t._nr) for t in inputs]
     targets = Targets(places, roots)
     run(roots, retain, create_graph, targets)
     return [targets.results.get(place) for place in places]
 
 
 def _items(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return tuple(value) if isinstance(value, (tuple, list)) and not isinstance(value, GradientEdge) else (value,)
 
 
 @overridable(lambda outputs, inputs, *rest, **options: (*_items(outputs), *_items(inputs)))

@@ -13,6 +13,7 @@ from typing import Any
 
 from tocha.autograd.graph import Node, Version, check_unchanged, next_order, version_of
 from tocha.autograd.mode import no_grad, state
+from tocha.autograd.packed import Packed
 from tocha.dispatch.override import user_code
 from tocha.tensor import Tensor, View, wrap
 
@@ -20,28 +21,26 @@ from tocha.tensor import Tensor, View, wrap
 class _Saved:
     """A tensor given to save_for_backward: itself, or (an output, to avoid a cycle) its array and output number."""
 
-    __slots__ = ("array", "number", "order", "packed", "tensor", "unpack_hook", "version")
+    __slots__ = ("array", "number", "order", "packed", "tensor", "version")
 
     def __init__(self, tensor: Tensor, number: int | None) -> None:
         self.version: Version | None = version_of(tensor)
         self.order = next_order()
         self.number = number
-        self.unpack_hook: Callable[..., Any] | None = None
+        self.packed: Packed | None = None
         self.tensor: Tensor | None = None if number is not None else tensor
         self.array = tensor._a
         if state.saved_hooks:
-            pack, self.unpack_hook = state.saved_hooks[-1]
-            with no_grad():
-                self.packed = pack(tensor if number is None else tensor.detach())
+            self.packed = Packed(tensor, number)
             self.tensor = self.array = None
 
     def unpack(self, node: FunctionCtx) -> Tensor:
+        if self.packed is not None:
+            return self.packed.unpack(node)
         if self.version is not None and self.version.changed_since(self.order):
             mark = _Mark(node, self.order)
             shown = wrap(self.array) if self.tensor is None and self.array is not None else self.tensor
             check_unchanged(self.version, mark, shown)  # type: ignore[arg-type]
-        if self.unpack_hook is not None:
-            return self.unpack_hook(self.packed)
         if self.tensor is not None:
             return self.tensor
         assert self.number is not None

@@ -13,7 +13,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from tocha.tensor import Tensor
@@ -168,6 +168,26 @@ class AccumulateGrad(Node):
         return f"<AccumulateGrad object at {id(self):#x}>"
 
 
+def set_warn_on_accumulate_grad_stream_mismatch(enabled: bool) -> None:
+    """Nothing to warn of: gradients are accumulated where they are computed."""
+
+
+class GradientEdge(NamedTuple):
+    """A place on the tape, given to `grad` and `backward` in place of a tensor: a node and one of its outputs. `ownership_token`
+    keeps the node's graph alive."""
+
+    node: Node
+    output_nr: int
+    ownership_token: Node | None = None
+
+
+def get_gradient_edge(tensor: Tensor) -> GradientEdge:
+    """Where the gradient of `tensor` flows (torch docs: torch.autograd.graph.get_gradient_edge)."""
+    if not tensor.requires_grad:
+        raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
+    return GradientEdge(tensor.grad_fn or accumulator(tensor), tensor.output_nr)
+
+
 class Version:
     """The mutation count shared by a tensor and its views, with who changed it last."""
 
@@ -246,7 +266,7 @@ def check_unchanged(version: Version | None, node: Node, tensor: Any) -> None:
         )
 
 
-_SAVED_NAMES = ("disable_saved_tensors_hooks", "increment_version", "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks")
+_SAVED_NAMES = ("allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "increment_version", "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks")
 
 
 def __getattr__(name: str) -> Any:

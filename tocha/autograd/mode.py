@@ -24,6 +24,7 @@ class _State(threading.local):
     anomaly: Any
     saved_hooks: list[tuple[Callable[..., Any], Callable[..., Any]]]
     saved_hooks_disabled: str | None
+    runs: list[Any]
 
     def __init__(self) -> None:
         self.grad = 1
@@ -31,6 +32,7 @@ class _State(threading.local):
         self.anomaly = None
         self.saved_hooks = []
         self.saved_hooks_disabled = None
+        self.runs = []  # the engine's walks under way, the innermost last
         # NumPy keeps its error state in a context variable. Kernels run in a context of their own where 1/0 is
         # silent, as in torch: the user's own NumPy settings stay untouched, and entering costs 15 ns, not 650.
         context = contextvars.copy_context()

@@ -53,26 +53,41 @@ class disable_saved_tensors_hooks(_ContextDecorator):
         state.saved_hooks_disabled = self.previous
 
 
+class allow_mutation_on_saved_tensors(saved_tensors_hooks):
+    """Inside, tensors may be changed in place after they were saved: what is saved is a copy made at once."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda t: t.clone(), lambda t: t)
+
+
 def register_multi_grad_hook(
     tensors: Sequence[Tensor], fn: Callable[..., None], *, mode: str = "all"
 ) -> _Handles:
-    """Call `fn` once per backward: when all gradients of `tensors` are known (with the list), or any one is."""
+    """Call `fn` once per backward: when the gradients of all `tensors` that this backward reaches are known (with the list,
+    None for the others), or with `mode` 'any' when the first one is (with it)."""
+    from tocha.dispatch.prim import edge_of
+
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     grads: list[Tensor | None] = [None] * len(tensors)
-    seen = [0]
+    current: list[Any] = [None, 0]  # the engine's walk, and how many gradients of it are still to come
+    places = [edge_of(t) for t in tensors]
 
     def hook_for(i: int) -> Callable[[Tensor], None]:
         def hook(grad: Tensor) -> None:
+            walk = state.runs[-1] if state.runs else None
+            first = current[0] is not walk
+            if first:
+                current[:] = walk, sum(walk is None or walk.reaches(p) for p in places)
+                grads[:] = [None] * len(tensors)
             if mode == "any":
-                if not seen[0]:
+                if first:
                     fn(grad)
-                seen[0] = (seen[0] + 1) % len(tensors)
                 return
             grads[i] = grad
-            seen[0] += 1
-            if seen[0] == len(tensors):
-                given, grads[:], seen[0] = list(grads), [None] * len(tensors), 0
+            current[1] -= 1
+            if current[1] == 0:
+                given, grads[:], current[0] = list(grads), [None] * len(tensors), None
                 fn(given)
 
         return hook

@@ -220,7 +220,7 @@ class PrimNode(Node):
 
     def _unpack(self, values: Any) -> list[Any]:
         """Saved outputs become tensors with this node as their history again; packed values go through their hook."""
-        values = [v.unpack(self) if v.__class__ is _Packed else v for v in values]
+        values = [_unpacked(v, self) for v in values]
         for p, (kind, _) in enumerate(self.plan.sources):
             if kind == ALL_ARGUMENTS:
                 for v in values[p]:
@@ -241,29 +241,6 @@ class PrimNode(Node):
                     check_unchanged(out._vc, self, out)
             values[position] = out
         return values
-
-
-class _Packed:
-    """A saved tensor as a saved-tensor hook left it."""
-
-    __slots__ = ("is_output", "number", "packed", "unpack_hook", "version")
-
-    def __init__(self, tensor: Tensor, number: int | None) -> None:
-        pack, self.unpack_hook = state.saved_hooks[-1]
-        self.number = number
-        self.version = tensor._vc
-        mode, state.grad = state.grad, 0  # pack hooks see values, not history
-        try:
-            self.packed = pack(tensor if number is None else tensor.detach())
-        finally:
-            state.grad = mode
-
-    def unpack(self, node: Node) -> Any:
-        check_unchanged(self.version, node, self)
-        tensor = self.unpack_hook(self.packed)
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got {type(tensor).__name__}")
-        return tensor
 
 
 def _fit(g: Tensor, target: tuple[tuple[int, ...], Any, bool]) -> Tensor:
@@ -413,14 +390,24 @@ def _slow_record(node: PrimNode, args: Sequence[Any], outs: Sequence[Tensor]) ->
     if state.anomaly is not None:
         state.anomaly.remember(node)
     if state.saved_hooks and node.saved is not None:
-        packed = []
+        from tocha.autograd.packed import Packed
+
+        packed: list[Any] = []
         for (kind, key), value in zip(node.plan.sources, node.saved, strict=True):
             if kind == ARGUMENT and isinstance(value, Tensor):
-                value = _Packed(value, None)
+                value = Packed(value, None)
+            elif kind == ALL_ARGUMENTS:
+                value = tuple(Packed(v, None) if isinstance(v, Tensor) else v for v in value)
             elif kind == OUTPUT:
-                value = _Packed(outs[key], key)
+                value = Packed(outs[key], key)
             packed.append(value)
         node.saved, node.packed = tuple(packed), True
+
+
+def _unpacked(value: Any, node: Node) -> Any:
+    if value.__class__ is tuple:
+        return tuple(_unpacked(v, node) for v in value)
+    return value.unpack(node) if hasattr(value, "unpack_hook") else value
 
 
 def link_view(out: Tensor, base: Tensor, prim: Prim, params: dict[str, Any], kind: str = "normal") -> None:

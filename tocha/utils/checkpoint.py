@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ from tocha.autograd.function import Function
 from tocha.autograd.mode import enable_grad, state
 from tocha.autograd.saved import saved_tensors_hooks
 from tocha.tensor import Tensor
+from tocha.utils._pytree import tree_leaves
 
 DefaultDeviceType = None
 
@@ -62,6 +64,12 @@ class CheckpointFunction(Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         from tocha.autograd.engine import backward
 
+        if state.runs and state.runs[-1].targets is not None:
+            raise RuntimeError(
+                "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` parameter to "
+                ".backward(). To resolve this error, you can either set use_reentrant=False, or call .backward() without passing "
+                "the `inputs` argument."
+            )
         args = list(ctx.layout)
         for i, t in zip(ctx.places, ctx.saved_tensors, strict=True):
             args[i] = t.detach().requires_grad_(t.requires_grad)
@@ -132,6 +140,60 @@ class _Frame:
             self.run()
 
 
+#: What `set_checkpoint_early_stop` says, the innermost last; None leaves it to checkpoint's own argument.
+_early_stop: list[bool | None] = [None]
+
+
+@contextlib.contextmanager
+def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
+    """Inside, whether recomputation stops once all that is needed was recomputed."""
+    _early_stop.append(enable)
+    try:
+        yield
+    finally:
+        _early_stop.pop()
+
+
+@contextlib.contextmanager
+def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
+    """Inside, checkpoint's `debug`: mismatches always name the tensors here, so nothing changes."""
+    yield
+
+
+def noop_context_fn() -> tuple[Any, Any]:
+    """The default `context_fn`: no context around the forward nor around the recomputation."""
+    return contextlib.nullcontext(), contextlib.nullcontext()
+
+
+def get_device_states(*args: Any) -> tuple[list[int], list[Any]]:
+    """Indices and random states of the GPUs that hold the tensors among `args`."""
+    from tocha import cuda
+
+    indices = sorted({a.get_device() for a in tree_leaves(args) if isinstance(a, Tensor) and a.is_cuda})
+    return indices, [cuda.get_rng_state(i) for i in indices]
+
+
+def set_device_states(devices: Iterable[int], states: Iterable[Any], *, device_type: str | None = None) -> None:
+    """Set back what `get_device_states` returned."""
+    from tocha import cuda
+
+    for index, random_state in zip(devices, states, strict=True):
+        cuda.set_rng_state(random_state, index)
+
+
+def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Tensors as leaves of their own with the same requires_grad; anything else as it is."""
+    if not isinstance(inputs, tuple):
+        raise RuntimeError(f"Only tuple of tensors is supported. Got Unsupported input type: {type(inputs).__name__}")
+    return tuple(x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x for x in inputs)
+
+
+def check_backward_validity(inputs: Iterable[Any]) -> None:
+    """Warn if no input requires grad, so that nothing would be recomputed."""
+    if not any(isinstance(x, Tensor) and x.requires_grad for x in inputs):
+        warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
+
+
 class _Stop(Exception):
     """Recomputation has made everything that was asked for."""
 
@@ -145,7 +207,15 @@ def checkpoint(
     `use_reentrant` True is the form built on a nested backward, False (and the default here) the one that recomputes
     saved tensors one block at a time and works with autograd.grad.
     """
+    if use_reentrant is None:
+        warnings.warn(
+            "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. It is taken as False here. "
+            "Refer to docs for more details on the differences between the two variants.",
+            stacklevel=2,
+        )
     if use_reentrant:
+        if context_fn is not None and context_fn is not noop_context_fn:
+            raise ValueError("Passing `context_fn` is only supported when use_reentrant=False.")
         if kwargs:
             raise ValueError(f"Unexpected keyword arguments: {','.join(kwargs)}")
         return CheckpointFunction.apply(function, preserve_rng_state, *args)
@@ -158,7 +228,7 @@ def checkpoint(
         with _random_state(rng), again_context:
             function(*args, **kwargs)
 
-    frame = _Frame(run, early_stop)
+    frame = _Frame(run, early_stop if _early_stop[-1] is None else _early_stop[-1])
     with saved_tensors_hooks(frame.pack, frame.unpack), forward_context:
         return function(*args, **kwargs)
 
