@@ -86,3 +86,22 @@ def test_writing_through_as_strided_of_a_transposed_base():
     y.as_strided((2,), (1,), 1).zero_()
     (y * torch.arange(6.0).reshape(3, 2)).sum().backward()
     assert x.grad.tolist() == [[0, 0, 0], [1, 3, 5]]
+
+
+def test_views_take_their_arguments_in_every_spelling():
+    x = torch.arange(6.0).reshape(2, 3)
+    assert x.view(3, 2).shape == x.view((3, 2)).shape == x.view(-1, 2).shape == x.view(torch.Size([3, 2])).shape
+    assert x.permute(1, 0).shape == x.permute([1, 0]).shape == x.permute(-1, 0).shape == (3, 2)
+    assert torch.arange(3).permute([0]).tolist() == [0, 1, 2]
+    assert x.transpose(-1, 0).stride() == (1, 3)
+    assert torch.arange(0, 6, 2).tolist() == [0, 2, 4]
+    with pytest.raises(RuntimeError, match="invalid for input of size 6"):
+        x.view(4)
+    with pytest.raises(RuntimeError, match="only one dimension can be inferred"):
+        x.view(-1, -1)
+    with pytest.raises(RuntimeError, match="duplicate dims"):
+        x.permute(0, 0)
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        x.transpose(0, 2)
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        x.t().view(6)

@@ -9,15 +9,24 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
+from tocha.device import get_default_device
 from tocha.dispatch.registry import op
 from tocha.dtypes import dtype as DType
 from tocha.ops.arguments import check_dtype, check_sizes
 from tocha.ops.creation import from_host, options, with_grad
 from tocha.rng.fused import fma64
-from tocha.tensor import Tensor
+from tocha.tensor import Tensor, wrap
 
 
-@op("torch typedout")
+def _short_arange(start: Any = None, end: Any = None, *step: Any) -> Tensor | None:
+    """Whole numbers on the CPU, one by one."""
+    if step or start.__class__ is not int or (end is not None and end.__class__ is not int) or get_default_device().type != "cpu":
+        return None
+    first, last = (0, start) if end is None else (start, end)
+    return wrap(np.arange(first, last, dtype=np.int64)) if first <= last else None
+
+
+@op("torch typedout", short=_short_arange)
 def arange(
     *args: Any, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
     **kwargs: Any,

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
-from tocha.backends import device_of, for_device, geometry, namespace
+from tocha.autograd.mode import state
+from tocha.backends import cpu, device_of, for_device, geometry, namespace
 from tocha.device import Size
+from tocha.dispatch.override import INTERPRETERS, PLAIN
+from tocha.dispatch.prim import link_view, record
 from tocha.dispatch.promote import result_type
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor, infer_size, shape_of, wrap_dim, wrap_dims
@@ -21,7 +24,67 @@ from tocha.tensor import Tensor, wrap
 Shape = tuple[int, ...]
 
 
-@op("method")
+# ---- the commonest views of plain tensors in CPU memory, without the way through `bind`; None: take that way
+
+
+def _plain(input: Any) -> bool:
+    return input.__class__ in PLAIN and input._a.__class__ is np.ndarray and not INTERPRETERS
+
+
+def _linked(input: Tensor, array: Any, prim: Any, params: dict[str, Any]) -> Tensor:
+    out = wrap(array)
+    link_view(out, input, prim, params)
+    if input._rg and state.grad:
+        record(prim, (input,), (out,), params)
+    return out
+
+
+def _short_view(input: Any, *shape: Any) -> Tensor | None:
+    if not _plain(input):
+        return None
+    a = input._a
+    if not a.flags.c_contiguous or a.size < 2:
+        return None
+    try:
+        got = a.reshape(shape)
+    except (TypeError, ValueError):
+        return None  # the general way raises in words
+    return _linked(input, got, prims.view, {"shape": got.shape})
+
+
+def _short_transpose(input: Any, dim0: Any = None, dim1: Any = None, *more: Any) -> Tensor | None:
+    if more or dim0.__class__ is not int or dim1.__class__ is not int or not _plain(input):
+        return None
+    n = input._a.ndim
+    if not (-n <= dim0 < n and -n <= dim1 < n):
+        return None
+    order = list(range(n))
+    order[dim0], order[dim1] = order[dim1], order[dim0]
+    dims = tuple(order)
+    return _linked(input, input._a.transpose(dims), prims.permute, {"dims": dims})
+
+
+def _short_permute(input: Any, *dims: Any) -> Tensor | None:
+    if not _plain(input) or len(dims) != input._a.ndim:
+        return None
+    for d in dims:
+        if d.__class__ is not int or not 0 <= d < len(dims) or dims.count(d) > 1:
+            return None
+    return _linked(input, input._a.transpose(dims), prims.permute, {"dims": dims})
+
+
+def _short_unsqueeze(input: Any, dim: Any = None, *more: Any) -> Tensor | None:
+    if more or dim.__class__ is not int or not _plain(input):
+        return None
+    a = input._a
+    n = a.ndim + 1
+    if not -n <= dim < n:
+        return None
+    d = dim % n
+    return _linked(input, prims.unsqueeze.impl(cpu, a, dim=d), prims.unsqueeze, {"dim": d})
+
+
+@op("method", short=_short_view)
 def view(input: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
     """The same memory under another shape or dtype (torch docs: Tensor.view)."""
     if dtype is not None or (len(shape) == 1 and isinstance(shape[0], dtypes.dtype)):
@@ -52,7 +115,7 @@ def view_as(input: Tensor, other: Tensor) -> Tensor:
     return view(input, other.shape)
 
 
-@op("torch method")
+@op("torch method", short=_short_view)
 def reshape(input: Tensor, *shape: Any) -> Tensor:
     """A view if possible, otherwise a copy, with the given shape (torch docs: torch.reshape)."""
     a = input._a
@@ -68,7 +131,7 @@ def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     return reshape(input, other.shape)
 
 
-@op("torch method")
+@op("torch method", short=_short_permute)
 def permute(input: Tensor, *dims: Any) -> Tensor:
     """Dimensions in another order (torch docs: torch.permute)."""
     order = shape_of(dims, "permute")
@@ -83,7 +146,7 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
     return prims.permute(input, dims=wrapped)
 
 
-@op("torch method", alias=("swapaxes", "swapdims"))
+@op("torch method", alias=("swapaxes", "swapdims"), short=_short_transpose)
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged (torch docs: torch.transpose)."""
     n = input._a.ndim
@@ -137,7 +200,7 @@ def expand_as(input: Tensor, other: Tensor) -> Tensor:
     return expand(input, other.shape)
 
 
-@op("torch method")
+@op("torch method", short=_short_unsqueeze)
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """A dimension of size 1 inserted at `dim` (torch docs: torch.unsqueeze)."""
     return prims.unsqueeze(input, dim=wrap_dim(dim, input._a.ndim + 1, "unsqueeze"))
@@ -442,7 +505,9 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     n = 1
     for s in shape[start : end + 1]:
         n *= s
-    return reshape(input, (*shape[:start], n, *shape[end + 1 :]))
+    wanted = (*shape[:start], n, *shape[end + 1 :])
+    quick = _short_view(input, *wanted)
+    return reshape(input, wanted) if quick is None else quick
 
 
 @op("torch method")
