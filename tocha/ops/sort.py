@@ -159,7 +159,7 @@ def nanquantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = F
 
 def _distinct(input: Tensor, dim: int | None, consecutive: bool, inverse: bool, counts: bool) -> Any:
     where = None if dim is None else wrap_dim(dim, input._a.ndim, "unique")
-    found = prims.unique(input.detach(), dim=where if input._a.ndim else None, consecutive=consecutive)
+    found = prims.unique(input.detach(), dim=where if input._a.ndim else None, consecutive=consecutive, inverse=inverse)
     kept = [found[0]] + [found[1]] * inverse + [found[2]] * counts
     return kept[0] if len(kept) == 1 else tuple(kept)
 

@@ -165,8 +165,13 @@ def mode(xp: Any, input: Any, *, dim: int, keepdim: bool) -> Any:
 def unique_rows(xp: Any, rows: Any, consecutive: bool) -> tuple[Any, Any, Any]:
     """Distinct rows of a 2-d array, each row's number among them, and how many of each. Sorted unless `consecutive`,
     where only neighbours are compared. NaN differs from itself."""
-    n = rows.shape[0]
-    ranked = xp.arange(n) if consecutive else xp.lexsort(tuple(rows[:, i] for i in range(rows.shape[1] - 1, -1, -1))) if rows.shape[1] else xp.arange(n)
+    n, width = rows.shape
+    if consecutive or not width:
+        ranked = xp.arange(n)
+    elif width == 1:
+        ranked = xp.argsort(rows[:, 0], kind="stable")
+    else:
+        ranked = xp.lexsort(tuple(rows[:, i] for i in range(width - 1, -1, -1)))
     ordered = rows[ranked]
     new = xp.ones(n, bool)
     new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
@@ -179,16 +184,19 @@ def unique_rows(xp: Any, rows: Any, consecutive: bool) -> tuple[Any, Any, Any]:
 
 
 @prim("unique", "sort", outputs=("values", "inverse", "counts"))
-def unique(xp: Any, input: Any, *, dim: int | None, consecutive: bool) -> Any:
-    """Distinct elements, or slices along `dim`."""
+def unique(xp: Any, input: Any, *, dim: int | None, consecutive: bool, inverse: bool) -> Any:
+    """Distinct elements, or slices along `dim`. Without `inverse`, which takes sorting indices, the second result is empty."""
+    if dim is None and not consecutive and not inverse:
+        flat = xp.sort(input.reshape(-1))
+        values, _, counts = unique_rows(xp, flat.reshape(-1, 1), True)
+        return values[:, 0], xp.zeros(0, "int64"), counts
     if dim is None:
-        flat = input.reshape(-1, 1)
-        values, inverse, counts = unique_rows(xp, flat, consecutive)
-        return values[:, 0], inverse.reshape(input.shape), counts
+        values, number, counts = unique_rows(xp, input.reshape(-1, 1), consecutive)
+        return values[:, 0], number.reshape(input.shape), counts
     moved = xp.moveaxis(input, dim, 0)
     width = moved.size // moved.shape[0] if moved.shape[0] else 0
-    values, inverse, counts = unique_rows(xp, moved.reshape(moved.shape[0], width), consecutive)
-    return xp.moveaxis(values.reshape(values.shape[0], *moved.shape[1:]), 0, dim), inverse, counts
+    values, number, counts = unique_rows(xp, moved.reshape(moved.shape[0], width), consecutive)
+    return xp.moveaxis(values.reshape(values.shape[0], *moved.shape[1:]), 0, dim), number, counts
 
 
 # ---- counting in bins
