@@ -12,6 +12,7 @@ from tocha.backends import device_of, for_device, namespace
 from tocha.device import channels_last, channels_last_3d, contiguous_format, preserve_format
 from tocha.device import device as Device
 from tocha.dispatch.inplace import assign, check_writable, store
+from tocha.dispatch.override import PLAIN
 from tocha.dispatch.prim import prim
 from tocha.dispatch.registry import op
 from tocha.dtypes import BY_NAME
@@ -94,7 +95,13 @@ def clone(input: Tensor, *, memory_format: Any = preserve_format) -> Tensor:
     return move.clone(input, order="K" if dense else "C")
 
 
-@op("method")
+def _short_contiguous(input: Any, *order: Any) -> Tensor | None:
+    if not order and input.__class__ in PLAIN and input._a.__class__ is np.ndarray and input._a.flags.c_contiguous:
+        return input
+    return None
+
+
+@op("method", short=_short_contiguous)
 def contiguous(input: Tensor, memory_format: Any = contiguous_format) -> Tensor:
     """The tensor itself if its strides are row-major (or channels-last if asked), else a copy that has them."""
     if is_contiguous(input, memory_format):

@@ -84,6 +84,19 @@ def _short_unsqueeze(input: Any, dim: Any = None, *more: Any) -> Tensor | None:
     return _linked(input, prims.unsqueeze.impl(cpu, a, dim=d), prims.unsqueeze, {"dim": d})
 
 
+def _short_expand(input: Any, *size: Any) -> Tensor | None:
+    if not _plain(input) or not size:
+        return None
+    shape = input._a.shape
+    lead = len(size) - len(shape)
+    if lead < 0:
+        return None
+    for i, n in enumerate(size):
+        if n.__class__ is not int or n < 0 or (i >= lead and shape[i - lead] not in (1, n)):
+            return None
+    return _linked(input, prims.expand.impl(cpu, input._a, shape=size), prims.expand, {"shape": size})
+
+
 @op("method", short=_short_view)
 def view(input: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
     """The same memory under another shape or dtype (torch docs: Tensor.view)."""
@@ -165,7 +178,7 @@ def t(input: Tensor) -> Tensor:
     return transpose(input, 0, 1) if input.ndim == 2 else prims.slice_(input, index=())
 
 
-@op("method")
+@op("method", short=_short_expand)
 def expand(input: Tensor, *size: Any, implicit: bool = False) -> Tensor:
     """Dimensions of size 1 repeated without copying; -1 keeps a size (torch docs: Tensor.expand)."""
     wanted = shape_of(size, "expand")
