@@ -17,8 +17,11 @@ Shape = tuple[int, ...]
 
 def _classes(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int) -> tuple[Any, Any, Any]:
     """input as (N, C, L), a valid class for each target (N, L), and its weight, 0 where ignored."""
-    x = input.reshape(input.shape[0], input.shape[1], -1) if input.ndim != 2 else input[:, :, None]
-    t = target.reshape(x.shape[0], -1)
+    length = 1
+    for n in input.shape[2:]:
+        length *= n
+    x = input.reshape(*input.shape[:2], length)
+    t = target.reshape(input.shape[0], length)
     keep = t != ignore_index
     t = xp.where(keep, t, 0)
     xp.check_index(t, x.shape[1])

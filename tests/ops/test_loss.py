@@ -1,0 +1,101 @@
+"""Losses: ignored classes, weights, smoothing, empty batches, errors."""
+
+import math
+
+import pytest
+
+import tocha as torch
+import tocha.nn.functional as F
+
+LOGITS = torch.tensor([[1.0, 2.0, 3.0], [1.0, 1.0, 1.0]])
+P0, P1 = 0.40760597, 1.0986123  # -log softmax at classes 2 and 0
+
+
+@pytest.mark.parametrize("ignore", [-100, 0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_cross_entropy_leaves_ignored_targets_out(ignore, dtype):
+    x = LOGITS.clone().to(dtype).requires_grad_(True)
+    loss = F.cross_entropy(x, torch.tensor([2, ignore]), ignore_index=ignore)
+    assert loss.item() == pytest.approx(P0)
+    loss.backward()
+    assert x.grad[1].abs().sum().item() == 0.0
+    assert x.grad[0].tolist() == pytest.approx([0.09003057, 0.24472848, -0.33475906])
+
+
+def test_cross_entropy_weights_and_smoothing():
+    w = torch.tensor([2.0, 1.0, 1.0])
+    t = torch.tensor([2, 0])
+    assert F.cross_entropy(LOGITS, t, w).item() == pytest.approx((P0 + 2 * P1) / 3)
+    assert F.cross_entropy(LOGITS, t, w, reduction="none").tolist() == pytest.approx([P0, 2 * P1])
+    smooth = F.cross_entropy(LOGITS, t, label_smoothing=0.3)
+    soft = torch.tensor([[0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
+    assert smooth.item() == pytest.approx(F.cross_entropy(LOGITS, soft).item())
+
+
+def test_cross_entropy_of_all_ignored_and_of_nothing_is_nan():
+    assert math.isnan(F.cross_entropy(LOGITS, torch.tensor([-100, -100])).item())
+    assert math.isnan(F.cross_entropy(torch.ones(0, 3), torch.zeros(0, dtype=torch.int64)).item())
+    assert F.cross_entropy(torch.ones(0, 3), torch.zeros(0, dtype=torch.int64), reduction="sum").item() == 0.0
+
+
+def test_cross_entropy_of_images_and_of_one_sample():
+    x = torch.zeros(2, 4, 3, 3)
+    assert F.cross_entropy(x, torch.ones(2, 3, 3, dtype=torch.int64)).item() == pytest.approx(math.log(4))
+    assert F.cross_entropy(torch.zeros(4), torch.tensor(2)).item() == pytest.approx(math.log(4))
+
+
+@pytest.mark.parametrize(
+    "call, error, text",
+    [
+        (lambda: F.cross_entropy(LOGITS, torch.tensor([0, 3])), IndexError, "Target 3 is out of bounds"),
+        (lambda: F.cross_entropy(LOGITS, torch.tensor([0, -1])), IndexError, "Target -1 is out of bounds"),
+        (lambda: F.cross_entropy(LOGITS, torch.tensor([0])), ValueError, r"batch_size \(2\) to match target batch_size \(1\)"),
+        (lambda: F.cross_entropy(LOGITS, torch.tensor([0, 1]), torch.ones(2)), RuntimeError, "all 3 classes"),
+        (lambda: F.cross_entropy(LOGITS, torch.tensor([0, 1]), reduction="max"), ValueError, "max is not a valid value"),
+        (lambda: F.binary_cross_entropy(torch.tensor([1.5]), torch.tensor([1.0])), RuntimeError, "between 0 and 1"),
+        (lambda: F.mse_loss(torch.ones(2), torch.ones(3)), RuntimeError, "must match the size"),
+        (lambda: F.huber_loss(torch.ones(2), torch.ones(2), delta=0.0), RuntimeError, "non-positive"),
+        (lambda: F.gaussian_nll_loss(torch.ones(2), torch.ones(2), -torch.ones(2)), ValueError, "negative"),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_bad_input_is_refused_in_words(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_binary_cross_entropy_at_certainty():
+    x = torch.tensor([0.0, 1.0, 0.0], requires_grad=True)
+    losses = F.binary_cross_entropy(x, torch.tensor([1.0, 1.0, 0.0]), reduction="none")
+    assert losses.tolist() == [100.0, 0.0, 0.0]
+    big = torch.tensor([1000.0, -1000.0], requires_grad=True)
+    loss = F.binary_cross_entropy_with_logits(big, torch.tensor([0.0, 1.0]))
+    assert loss.item() == 1000.0
+    loss.backward()
+    assert big.grad.tolist() == [0.5, -0.5]
+
+
+def test_kl_div_counts_zero_targets_as_zero():
+    x = torch.tensor([[0.5, 0.5]]).log()
+    assert F.kl_div(x, torch.tensor([[1.0, 0.0]]), reduction="batchmean").item() == pytest.approx(math.log(2))
+
+
+def test_ctc_by_hand_and_infinite():
+    half = torch.tensor([0.5, 0.5]).log()
+    x = half.expand(2, 1, 2).clone().requires_grad_(True)  # two steps, blank and one label
+    loss = F.ctc_loss(x, torch.tensor([[1]]), (2,), (1,), reduction="none")
+    assert loss.item() == pytest.approx(-math.log(0.75))  # label twice, or once beside a blank
+    long = torch.tensor([[1, 1]])  # a repeated label needs a blank between: three steps
+    assert F.ctc_loss(x, long, (2,), (2,), reduction="none").item() == math.inf
+    zeroed = F.ctc_loss(x, long, (2,), (2,), zero_infinity=True)
+    zeroed.backward()
+    assert zeroed.item() == 0.0 and x.grad.abs().sum().item() == 0.0
+
+
+def test_margin_losses():
+    x = torch.tensor([[0.1, 0.2, 0.4, 0.8]])
+    assert F.multi_margin_loss(x, torch.tensor([3])).item() == pytest.approx(0.25 * (0.3 + 0.4 + 0.6))
+    assert F.multilabel_margin_loss(x, torch.tensor([[3, 0, -1, 1]])).item() == pytest.approx(0.85)
+    anchor, positive, negative = torch.zeros(1, 2), torch.zeros(1, 2), torch.tensor([[3.0, 4.0]])
+    assert F.triplet_margin_loss(anchor, positive, negative, margin=6.0).item() == pytest.approx(1.0, abs=1e-4)
+    assert F.cosine_embedding_loss(torch.ones(1, 2), -torch.ones(1, 2), torch.tensor([1])).item() == pytest.approx(2.0)

@@ -1,0 +1,109 @@
+"""Matrix products: edge shapes, types, aliasing of arguments, error text."""
+
+import pytest
+
+import tocha as torch
+import tocha.nn.functional as F
+
+
+def test_vectors_on_either_side():
+    a = torch.arange(6.0).reshape(2, 3)
+    v = torch.tensor([1.0, 2.0, 3.0])
+    assert (a @ v).tolist() == [8.0, 26.0]
+    assert (torch.tensor([1.0, 10.0]) @ a).tolist() == [30.0, 41.0, 52.0]
+    assert (v @ v).item() == 14.0
+    assert (torch.ones(4, 2, 3) @ v).shape == (4, 2)
+
+
+def test_nothing_to_sum_gives_zeros_and_zero_gradients():
+    a, b = torch.zeros(2, 0, requires_grad=True), torch.zeros(0, 3, requires_grad=True)
+    out = a @ b
+    assert out.tolist() == [[0.0] * 3] * 2
+    out.sum().backward()
+    assert a.grad.shape == (2, 0) and b.grad.shape == (0, 3)
+
+
+def test_operands_of_any_strides():
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    y = x.transpose(0, 2)[::2]
+    dense = y.contiguous()
+    assert torch.equal(y @ torch.ones(2, 5), dense @ torch.ones(2, 5))
+    row = torch.ones(1, 3).expand(4, 3)
+    assert torch.equal(row @ row.t(), torch.full((4, 4), 3.0))
+
+
+def test_batch_against_one_matrix_sums_its_gradient():
+    a = torch.ones(5, 2, 3)
+    w = torch.ones(3, 4, requires_grad=True)
+    (a @ w).sum().backward()
+    assert torch.equal(w.grad, torch.full((3, 4), 10.0))
+
+
+def test_bfloat16_accumulates_in_float32():
+    x = torch.full((1, 4096), 0.01, dtype=torch.bfloat16)
+    out = x @ torch.ones(4096, 1, dtype=torch.bfloat16)
+    assert out.dtype is torch.bfloat16
+    assert out.item() == 41.0  # 4096 * bfloat16(0.01), rounded once
+
+
+def test_integers_wrap_and_booleans_are_refused():
+    x = torch.tensor([[100, 100]], dtype=torch.int8)
+    assert (x @ x.t()).tolist() == [[32]]  # 20000 mod 256
+    with pytest.raises(RuntimeError):
+        torch.ones(2, 2, dtype=torch.bool) @ torch.ones(2, 2, dtype=torch.bool)
+
+
+def test_beta_zero_ignores_nan():
+    nan = torch.full((2, 2), float("nan"))
+    assert torch.equal(torch.addmm(nan, torch.eye(2), torch.eye(2), beta=0), torch.eye(2))
+
+
+def test_addmm_in_place_reads_its_operands_first():
+    x = torch.eye(2) * 2
+    x.addmm_(x, x)
+    assert x.tolist() == [[6.0, 0.0], [0.0, 6.0]]
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda: torch.ones(2, 3) @ torch.ones(4, 5), "2x3 and 4x5"),
+        (lambda: torch.mm(torch.ones(2, 3), torch.ones(3, 2, dtype=torch.float64)), "same dtype"),
+        (lambda: F.linear(torch.ones(2, 3), torch.ones(2, 2)), "2x3 and 2x2"),
+        (lambda: torch.dot(torch.ones(2), torch.ones(3)), "inconsistent tensor size"),
+    ],
+)
+def test_errors_name_the_shapes(call, text):
+    with pytest.raises(RuntimeError, match=text):
+        call()
+
+
+def test_linear_of_a_vector_and_of_no_rows():
+    w, b = torch.arange(6.0).reshape(2, 3), torch.tensor([1.0, -1.0])
+    assert F.linear(torch.ones(3), w, b).tolist() == [4.0, 11.0]
+    w.requires_grad_(True)
+    F.linear(torch.ones(0, 3), w, b).sum().backward()
+    assert w.grad.abs().sum().item() == 0.0
+
+
+def test_einsum():
+    a, b = torch.arange(6.0).reshape(2, 3), torch.arange(12.0).reshape(3, 4)
+    assert torch.equal(torch.einsum("ij,jk", a, b), a @ b)
+    assert torch.einsum("ij,jk->ki", a, b).shape == (4, 2)
+    assert torch.einsum("ii->i", torch.arange(9.0).reshape(3, 3)).tolist() == [0.0, 4.0, 8.0]
+    assert torch.einsum("...i,...i->...", torch.ones(5, 2, 3), torch.ones(2, 3)).shape == (5, 2)
+    assert torch.equal(torch.einsum(a, [0, 1], b, [1, 2], [0, 2]), a @ b)
+    with pytest.raises(RuntimeError, match="size"):
+        torch.einsum("ij,jk->ik", a, torch.ones(4, 4))
+
+
+def test_einsum_contracts_several_operands():
+    torch.manual_seed(0)
+    x, y, z = torch.randn(2, 3, 4), torch.randn(4, 5), torch.randn(2, 5)
+    found = torch.einsum("abc,cd,ad->ab", x, y, z)
+    assert torch.allclose(found, ((x @ y) * z[:, None]).sum(-1), atol=1e-5)
+
+
+def test_tensordot_and_kron():
+    assert torch.tensordot(torch.ones(2, 3, 4), torch.ones(4, 3, 5), dims=([1, 2], [1, 0])).tolist() == [[12.0] * 5] * 2
+    assert torch.kron(torch.tensor([1.0, 2.0]), torch.tensor([[1.0], [3.0]])).tolist() == [[1.0, 2.0], [3.0, 6.0]]
