@@ -1,99 +1,142 @@
-"""The cases. Each takes the framework's module and a device and returns the step to be timed."""
+"""The cases. Each takes the framework's module and a device and returns the step to be timed, which returns a tensor."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 Step = Callable[[], Any]
-Case = Callable[[Any, str], Step]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A step to time; `limit` is the greatest ratio to torch that is aimed at, `per` what a time is divided by."""
+
+    make: Callable[[Any, str], Step]
+    limit: float | None = None
+    per: int = 1
+
 
 CASES: dict[str, Case] = {}
 
 
-def case(make: Case) -> Case:
+def case(limit: float | None = None, per: int = 1) -> Callable[[Callable[[Any, str], Step]], Callable[[Any, str], Step]]:
     """Register a case under its function's name."""
-    CASES[make.__name__] = make
-    return make
+
+    def register(make: Callable[[Any, str], Step]) -> Callable[[Any, str], Step]:
+        CASES[make.__name__] = Case(make, limit, per)
+        return make
+
+    return register
 
 
-@case
+@case(1.0)
 def tiny_add(torch: Any, device: str) -> Step:
-    a, b = torch.ones(3, device=device), torch.ones(3, device=device)
+    a, b = torch.ones(4, device=device), torch.ones(4, device=device)
     return lambda: a + b
 
 
-@case
+@case(1.0)
 def tiny_mul_recorded(torch: Any, device: str) -> Step:
-    a = torch.ones(3, device=device, requires_grad=True)
-    return lambda: a * a
+    a = torch.ones(4, device=device, requires_grad=True)
+    b = torch.ones(4, device=device)
+    return lambda: a * b
 
 
-@case
+@case(1.0)
 def matmul_8(torch: Any, device: str) -> Step:
     a = torch.ones(8, 8, device=device)
     return lambda: a @ a
 
 
-@case
+@case(1.2)
+def mlp_train_batch_8(torch: Any, device: str) -> Step:
+    """Three linear layers 16-32-32-10, cross-entropy, backward."""
+    nn, functional = torch.nn, torch.nn.functional
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10)).to(device)
+    parameters = list(model.parameters())
+    x, labels = torch.randn(8, 16, device=device), torch.arange(8, device=device)
+
+    def step() -> Any:
+        for p in parameters:
+            p.grad = None
+        loss = functional.cross_entropy(model(x), labels)
+        loss.backward()
+        return loss
+
+    return step
+
+
+@case(per=1000)
+def backward_per_node(torch: Any, device: str) -> Step:
+    """A chain of 1,000 recorded additions, backward only (its graph is kept)."""
+    x = torch.ones(4, device=device, requires_grad=True)
+    y = x
+    for _ in range(1000):
+        y = y + 1.0
+    grad = torch.ones(4, device=device)
+    return lambda: torch.autograd.grad(y, x, grad, retain_graph=True)[0]
+
+
+@case()
 def matmul_512(torch: Any, device: str) -> Step:
     a = torch.randn(512, 512, device=device)
     return lambda: a @ a
 
 
-@case
+@case()
 def pointwise_chain_1m(torch: Any, device: str) -> Step:
     x = torch.randn(1_000_000, device=device)
     return lambda: ((x * 2 + 1).sigmoid() * x).tanh() - x.exp()
 
 
-@case
+@case()
 def softmax_1024x1024(torch: Any, device: str) -> Step:
     x = torch.randn(1024, 1024, device=device)
     return lambda: torch.softmax(x, -1)
 
 
-@case
+@case()
 def layer_norm_train_1024x1024(torch: Any, device: str) -> Step:
     x = torch.randn(1024, 1024, device=device, requires_grad=True)
     layer = torch.nn.LayerNorm(1024).to(device)
-    grad = torch.ones(1024, 1024, device=device)
-    return lambda: layer(x).backward(grad)
+    weights = torch.randn(1024, 1024, device=device)
+    return lambda: torch.autograd.grad(layer(x), x, weights)[0]
 
 
-@case
+@case()
 def cross_entropy_train_512x1000(torch: Any, device: str) -> Step:
     x = torch.randn(512, 1000, device=device, requires_grad=True)
-    labels = torch.randint(0, 1000, (512,), device=device)
-    return lambda: torch.nn.functional.cross_entropy(x, labels).backward()
+    labels = torch.randint(0, 1000, (512,)).to(device)
+    return lambda: torch.autograd.grad(torch.nn.functional.cross_entropy(x, labels), x)[0]
 
 
-@case
+@case()
 def adamw_50_parameters(torch: Any, device: str) -> Step:
     parameters = [torch.nn.Parameter(torch.randn(64, device=device)) for _ in range(50)]
     for p in parameters:
         p.grad = torch.randn(64, device=device)
-    return torch.optim.AdamW(parameters).step
+    optimizer = torch.optim.AdamW(parameters)
+
+    def step() -> Any:
+        optimizer.step()
+        return parameters[0]
+
+    return step
 
 
-@case
-def mlp_train_batch_8(torch: Any, device: str) -> Step:
-    nn = torch.nn
-    layers = [nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)]
-    model = nn.Sequential(*layers).to(device)
-    x = torch.randn(8, 64, device=device)
-    return lambda: model(x).sum().backward()
-
-
-@case
+@case()
 def conv_train_8x16x32x32(torch: Any, device: str) -> Step:
     conv = torch.nn.Conv2d(16, 32, 3, padding=1).to(device)
     x = torch.randn(8, 16, 32, 32, device=device, requires_grad=True)
-    return lambda: conv(x).sum().backward()
+    weights = torch.randn(8, 32, 32, 32, device=device)
+    return lambda: torch.autograd.grad(conv(x), conv.weight, weights)[0]
 
 
-@case
+@case()
 def attention_train_4x4x128x32(torch: Any, device: str) -> Step:
     q, k, v = (torch.randn(4, 4, 128, 32, device=device, requires_grad=True) for _ in range(3))
     attention = torch.nn.functional.scaled_dot_product_attention
-    return lambda: attention(q, k, v, is_causal=True).sum().backward()
+    weights = torch.randn(4, 4, 128, 32, device=device)
+    return lambda: torch.autograd.grad(attention(q, k, v, is_causal=True), q, weights)[0]

@@ -3,14 +3,14 @@
 import pytest
 
 import tocha
-from bench import __main__ as bench
+from bench import eager as bench
 from bench.cases import CASES
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_case_runs_twice(name):
-    step = CASES[name](tocha, "cpu")
-    step()
+    step = CASES[name].make(tocha, "cpu")
+    assert step().isfinite().all()
     step()
 
 
@@ -27,16 +27,17 @@ def test_table_shows_failures_and_ratios():
         "versions": {"tocha": "0.1.0"},
         "device": "cpu",
         "threads": 2,
+        "command": "./run bench",
         "rows": [
-            {"case": "a", "tocha": 1e-3, "torch": 2e-3, "ratio": 0.5},
+            {"case": "a", "tocha": 1e-3, "torch": 2e-3, "ratio": 0.5, "limit": 1.0},
             {"case": "b", "tocha": 1e-3},
             {"case": "c", "error": "tocha: no"},
         ],
     }
     assert bench.table(report).splitlines()[-3:] == [
-        "| a | 1 ms | 2 ms | 0.50 |",
-        "| b | 1 ms | – | – |",
-        "| c | failed: tocha: no | | |",
+        "| a | 1 ms | 2 ms | 0.50 | ≤ 1.0 |",
+        "| b | 1 ms | – | – | – |",
+        "| c | failed: tocha: no | | | |",
     ]
 
 

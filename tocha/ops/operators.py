@@ -28,8 +28,11 @@ def _forward(name: str, dunder: str) -> None:
     """`x + y`: the method's function, handing unknown operands to the other side."""
     function = getattr(Tensor, name)
     seen_as = _SEEN_AS.get(dunder)
+    short = getattr(function, "short", None)
 
     def call(self: Tensor, other: Any) -> Any:
+        if short is not None and not FUNCTION_MODES and (got := short(self, other)) is not None:
+            return got
         if seen_as and (FUNCTION_MODES or OVERRIDES[self.__class__] or OVERRIDES[other.__class__]):
             return dispatch_function(getattr(Tensor, seen_as), function, (self, other), {})
         try:

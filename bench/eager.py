@@ -1,7 +1,8 @@
-"""`./run bench`: times the cases on tocha and, where an interpreter with torch is named, on torch beside it.
+"""`./run bench`: times eager cases on tocha and, where an interpreter with torch is named, on torch beside it.
 
-Rounds of the two are interleaved, so both see the same machine; a ratio is the median over the rounds of
-tocha's time / torch's time (under 1: tocha is faster). Differences under ten percent are ties.
+Rounds of the two are interleaved, so both see the same machine; a ratio is the median over the rounds of tocha's time / torch's
+time (under 1: tocha is faster). Results are compared, and a row whose results differ fails. Differences under ten percent are
+ties. `--sizes` adds what importing and installing cost.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import os
 import platform
 import re
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cases import CASES
+from bench.footprint import footprint
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
@@ -34,17 +37,11 @@ class Worker:
         env = dict(os.environ, PYTHONPATH=str(ROOT), **dict.fromkeys(names, threads))
         command = [python, "-m", "bench.worker", framework, case, args.device, threads, str(args.seconds)]
         self._process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=env,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            command, cwd=ROOT, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         assert self._process.stdin and self._process.stdout
         self._in, self._out = self._process.stdin, self._process.stdout
-        self._answer()
+        self.result = [float(x) for x in self._answer().split()]
 
     def _answer(self) -> str:
         line = self._out.readline()
@@ -67,7 +64,7 @@ def measure(case: str, args: argparse.Namespace) -> dict[str, Any]:
     """Median seconds of a step by framework, and the ratio."""
     frameworks = {"tocha": sys.executable, **({"torch": args.torch} if args.torch else {})}
     workers: dict[str, Worker] = {}
-    row: dict[str, Any] = {"case": case}
+    row: dict[str, Any] = {"case": case, "limit": CASES[case].limit}
     try:
         for name, python in frameworks.items():
             workers[name] = Worker(python, name, case, args)
@@ -78,22 +75,35 @@ def measure(case: str, args: argparse.Namespace) -> dict[str, Any]:
         for worker in workers.values():
             worker.close()
     for name in frameworks:
-        row[name] = statistics.median(r[name] for r in rounds)
+        row[name] = statistics.median(r[name] for r in rounds) / CASES[case].per
     if "torch" in frameworks:
         row["ratio"] = statistics.median(r["tocha"] / r["torch"] for r in rounds)
+        got, expected = workers["tocha"].result, workers["torch"].result
+        # Sums of up to 10^6 float32 results: relative to the sum of magnitudes, rounding is far below this.
+        if not all(math.isclose(g, e, rel_tol=1e-4, abs_tol=1e-5 * expected[1]) for g, e in zip(got, expected, strict=True)):
+            row["error"] = f"results differ: {got} and {expected}"
     return row
 
 
 def versions(args: argparse.Namespace) -> dict[str, str]:
     """What was measured, and on what."""
     show = "import {0}; print({0}.__version__)"
-    found = {"python": platform.python_version(), "machine": f"{os.cpu_count()} cores, {platform.machine()}"}
+    found = {"python": platform.python_version(), "machine": f"{os.cpu_count()} cores, {processor()}"}
     for name, python in (("tocha", sys.executable), ("torch", args.torch)):
         if python:
             command = [python, "-c", show.format(name)]
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
             found[name] = done.stdout.strip()
     return found
+
+
+def processor() -> str:
+    """The processor's name, where the system tells it."""
+    try:
+        names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    except OSError:
+        names = []
+    return names[0] if names else platform.machine()
 
 
 def duration(seconds: float | None) -> str:
@@ -109,18 +119,21 @@ def table(report: dict[str, Any]) -> str:
     """The report as Markdown."""
     about = ", ".join(f"{name} {value}" for name, value in report["versions"].items())
     lines = [
-        f"{report['date']}, {about}; {report['device']}, {report['threads']} threads. Ratio: tocha / torch.",
+        f"{report['date']}, {about}; {report['device']}, {report['threads']} thread(s); `{report['command']}`.",
         "",
-        "| case | tocha | torch | ratio |",
-        "| --- | ---: | ---: | ---: |",
+        "| case | tocha | torch | tocha / torch | aim |",
+        "| --- | ---: | ---: | ---: | ---: |",
     ]
     for row in report["rows"]:
         if "error" in row:
-            lines.append(f"| {row['case']} | failed: {row['error']} | | |")
+            lines.append(f"| {row['case']} | failed: {row['error']} | | | |")
         else:
             ratio = f"{row['ratio']:.2f}" if "ratio" in row else "–"
             times = f"{duration(row['tocha'])} | {duration(row.get('torch'))}"
-            lines.append(f"| {row['case']} | {times} | {ratio} |")
+            aim = "–" if row.get("limit") is None else f"≤ {row['limit']}"
+            lines.append(f"| {row['case']} | {times} | {ratio} | {aim} |")
+    for row in report.get("sizes", ()):
+        lines.append(f"| {row['what']} | {row['tocha']} | {row.get('torch', '–')} | – | {row['aim']} |")
     return "\n".join(lines)
 
 
@@ -129,9 +142,10 @@ def main() -> int:
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"default: all of {', '.join(CASES)}")
     parser.add_argument("--torch", metavar="PYTHON", help="an interpreter that has torch")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.2, help="length of a round")
+    parser.add_argument("--sizes", action="store_true", help="also import time, memory and installed size")
     parser.add_argument("--save", metavar="NAME", help="keep the report as bench/results/NAME.json")
     parser.add_argument("--readme", action="store_true", help="put the table into README.md")
     args = parser.parse_args()
@@ -148,8 +162,11 @@ def main() -> int:
         "versions": versions(args),
         "device": args.device,
         "threads": args.threads,
+        "command": "./run bench " + " ".join("PYTHON" if a == args.torch else a for a in sys.argv[1:]),
         "rows": rows,
     }
+    if args.sizes:
+        report["sizes"] = footprint(args.torch)
     print(table(report))
     if args.save:
         RESULTS.mkdir(exist_ok=True)
