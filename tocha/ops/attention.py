@@ -202,14 +202,14 @@ def multi_head_attention_forward(
         k, v = (NAMESPACES["torch"]["cat"]([x, b.expand((1, batch, embed))]) for x, b in ((k, bias_k), (v, bias_v)))
         mask, key_padding_mask = _widen(mask), _widen(key_padding_mask)
     q = q.reshape(length, batch * num_heads, head).transpose(0, 1)
-    k = k.reshape(-1, batch * num_heads, head).transpose(0, 1) if static_k is None else static_k
-    v = v.reshape(-1, batch * num_heads, head).transpose(0, 1) if static_v is None else static_v
+    k = k.reshape(k._a.shape[0], batch * num_heads, head).transpose(0, 1) if static_k is None else static_k
+    v = v.reshape(v._a.shape[0], batch * num_heads, head).transpose(0, 1) if static_v is None else static_v
     if add_zero_attn:
         zeros = k.new_zeros((batch * num_heads, 1, head))
         k, v = NAMESPACES["torch"]["cat"]([k, zeros], 1), NAMESPACES["torch"]["cat"]([v, zeros], 1)
         mask, key_padding_mask = _widen(mask), _widen(key_padding_mask)
     source = k._a.shape[1]
-    q, k, v = (x.reshape(batch, num_heads, -1, head) for x in (q, k, v))
+    q, k, v = (x.reshape(batch, num_heads, x._a.shape[1], head) for x in (q, k, v))
     if key_padding_mask is not None:
         if key_padding_mask._a.shape != (batch, source):
             raise AssertionError(f"expecting key_padding_mask shape of {(batch, source)}, but got {tuple(key_padding_mask.shape)}")
@@ -217,7 +217,7 @@ def multi_head_attention_forward(
         mask = padding if mask is None else mask + padding
     out, weights = _attend(q, k, v, mask, dropout_p if training else 0.0, causal, None)
     out = out.permute(2, 0, 1, 3).reshape(length * batch, embed)
-    out = linear(out, out_proj_weight, out_proj_bias).reshape(length, batch, -1)
+    out = linear(out, out_proj_weight, out_proj_bias).reshape(length, batch, out_proj_weight._a.shape[0])
     if not batched:
         out = out.squeeze(1)
     if not need_weights:

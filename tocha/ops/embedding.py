@@ -93,7 +93,7 @@ def _bags(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[Te
     total = input._a.shape[0]
     if starts and starts[-1] > total:
         raise RuntimeError(f"offsets[-1] can not be greater than input's length({total}) but got offsets[-1] of {starts[-1]}")
-    ends = starts[1:] if include_last else [*starts[1:], total]
+    ends = starts[1:] if include_last or not starts else [*starts[1:], total]
     bags = [i for i, (start, end) in enumerate(zip(starts, ends, strict=False)) for _ in range(end - start)]
     bags += [-1] * (total - len(bags))
     return input, input.new_tensor(bags, dtype=dtypes.int64), len(ends)

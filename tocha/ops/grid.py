@@ -50,7 +50,7 @@ class _Image:
     def __init__(self, input: Tensor, spatial: tuple[int, ...], out: tuple[int, ...]) -> None:
         self.sizes, self.out = spatial, out
         self.n, self.c = input._a.shape[:2]
-        self.flat = input.reshape(self.n, self.c, -1)
+        self.flat = input.flatten(2)
 
     def at(self, places: Sequence[Tensor]) -> Tensor:
         """Values (N, C, *out) at float coordinates without fraction, 0 outside."""
@@ -60,7 +60,8 @@ class _Image:
             ok = (x >= 0) & (x <= size - 1)
             valid = ok if valid is None else valid & ok
             flat = flat * size + ON_TENSORS.where(ok, x, 0.0).to(dtypes.int64)
-        index = flat.reshape(self.n, 1, -1).expand(self.n, self.c, flat._a.size // max(self.n, 1))
+        index = flat.flatten(1).unsqueeze(1)
+        index = index.expand(self.n, self.c, index._a.shape[2])
         values = self.flat.gather(2, index).reshape(self.n, self.c, *self.out)
         return ON_TENSORS.where(valid.unsqueeze(1), values, values.new_zeros(()))
 

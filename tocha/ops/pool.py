@@ -180,7 +180,7 @@ def _unpool(name: str, n: int, input: Tensor, indices: Tensor, kernel_size: Any,
         if low < 0 or high >= length:
             raise RuntimeError(f"{name}: Found an invalid max index: {high if high >= length else low} (output volumes are of size {'x'.join(map(str, size))})")
     lead = tuple(input._a.shape[: input._a.ndim - n])
-    flat = input.new_zeros((*lead, length)).scatter(len(lead), indices.reshape((*lead, -1)), input.reshape((*lead, -1)))
+    flat = input.new_zeros((*lead, length)).scatter(len(lead), indices.flatten(len(lead)), input.flatten(len(lead)))
     return flat.reshape((*lead, *size))
 
 

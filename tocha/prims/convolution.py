@@ -161,8 +161,8 @@ def conv_input(
 
 def _scatter_depthwise(xp: Any, whole: Any, g: Any, weight: Any, stride: Shape, dilation: Shape) -> None:
     n, groups, sizes, kernel = g.shape[0], whole.shape[1], g.shape[2:], weight.shape[2:]
-    taps = weight.reshape(groups, -1, *kernel)
-    gradient = g.reshape(n, groups, -1, *sizes)
+    taps = weight.reshape(groups, weight.shape[0] // groups, *kernel)
+    gradient = g.reshape(n, groups, g.shape[1] // groups, *sizes)
     ones = (1,) * len(sizes)
     for i in range(n):
         for position in itertools.product(*map(range, kernel)):
@@ -210,7 +210,7 @@ def conv_weight(
 
 def _weight_depthwise(xp: Any, g: Any, view: Any, kernel: Shape, groups: int) -> Any:
     n, sizes = g.shape[0], g.shape[2:]
-    gradient = g.reshape(n, groups, -1, *sizes)
+    gradient = g.reshape(n, groups, g.shape[1] // groups, *sizes)
     out = xp.zeros((groups, gradient.shape[2], *kernel), g.dtype)
     axes = tuple(range(2, 2 + len(sizes)))
     for i in range(n):

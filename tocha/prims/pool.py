@@ -121,9 +121,9 @@ def _first_places(xp: Any, spatial: Shape, kernel: Shape, stride: Shape, padding
 
 
 def _place_vjp(h: Any, indices: Any, g_shape: Shape, *, size: Shape) -> Any:
-    flat = h.reshape((*g_shape[: len(g_shape) - len(size)], -1))
     lead = len(g_shape) - len(size)
-    return flat.gather(lead, indices.reshape((*g_shape[:lead], -1))).reshape(g_shape), None
+    flat, places = h.flatten(lead), indices.flatten(lead)
+    return flat.gather(lead, places).reshape(g_shape), None
 
 
 @prim("place", "pool", vjp=_place_vjp, infer=lambda g, indices, *, size, apart: MetaArray((*g.shape[: len(g.shape) - len(size)], *size), g.dtype))
@@ -136,7 +136,10 @@ def place(xp: Any, g: Any, indices: Any, *, size: Shape, apart: bool) -> Any:
         length *= m
     for m in lead:
         rows *= m
-    values, at = g.reshape(rows, -1), indices.reshape(rows, -1)
+    windows_each = 1
+    for m in g.shape[g.ndim - n :]:
+        windows_each *= m
+    values, at = g.reshape(rows, windows_each), indices.reshape(rows, windows_each)
     if apart or not g.size:
         out = xp.zeros((rows, length), g.dtype)
         xp.put_along_axis(out, at, values, axis=1)
@@ -225,8 +228,10 @@ def _uneven_max(xp: Any, input: Any, starts: list[Any], ends: list[Any]) -> Any:
     each leading index."""
     n = len(starts)
     lead, spatial = input.shape[: input.ndim - n], input.shape[input.ndim - n :]
-    x = input.reshape(-1, *spatial)
-    rows = x.shape[0]
+    rows = 1
+    for m in lead:
+        rows *= m
+    x = input.reshape(rows, *spatial)
     sizes = tuple(s.shape[1] for s in starts)
     row = xp.arange(rows).reshape(-1, *(1,) * n)
     best = xp.full((rows, *sizes), _lowest(input.dtype), input.dtype)
