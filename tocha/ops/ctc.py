@@ -62,10 +62,10 @@ def _ctc_loss(
     sizes = [padded.new_tensor(n, dtype=dtypes.int64) for n in (inputs, wanted)]
     losses = ctc(log_probs, padded, *sizes, blank=blank, zero_infinity=bool(zero_infinity))
     if reduction == "none":
-        return losses.squeeze(0) if single else losses  # type: ignore[no-any-return]
+        return losses.squeeze(0) if single else losses
     if reduction == "sum":
-        return losses.sum()  # type: ignore[no-any-return]
-    return (losses / sizes[1].clamp(min=1).to(losses.dtype)).mean()  # type: ignore[no-any-return]
+        return losses.sum()
+    return (losses / sizes[1].clamp(min=1).to(losses.dtype)).mean()
 
 
 @op("F")
