@@ -19,6 +19,8 @@ import ml_dtypes
 import numpy as np
 import scipy.special
 
+from tests.backends.fake_device import Device, Event, Flags, Stream
+
 NAMES: dict[str, Any] = json.loads(Path(__file__).with_name("cupy_names.json").read_text())
 _BF16 = np.dtype(ml_dtypes.bfloat16)
 _CONTAINERS = frozenset(np.dtype(getattr(ml_dtypes, n)) for n in dir(ml_dtypes) if n.startswith("float8"))
@@ -55,74 +57,11 @@ def _memory_of(n: Any) -> Memory:
     return found
 
 
-class Stream:
-    """A stream on which everything is done at once."""
-
-    ptr, done = 1, True
-    null: Any
-    current: list[Stream] = []  # noqa: RUF012
-
-    def __init__(self, non_blocking: bool = False, priority: Any = None) -> None:
-        pass
-
-    def __enter__(self) -> None:
-        Stream.current.append(self)
-
-    def __exit__(self, *exc: object) -> None:
-        Stream.current.pop()
-
-    def use(self) -> None:
-        Stream.current[:] = [self]
-
-    def synchronize(self) -> None:
-        pass
-
-    def wait_event(self, event: Any) -> None:
-        assert event.recorded
-
-    def is_capturing(self) -> bool:
-        return False
-
-
-Stream.null = Stream()
-Stream.current.append(Stream.null)
-
-
-class Event:
-    """A mark; times between marks are a millisecond."""
-
-    ptr, done, recorded = 2, True, False
-
-    def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
-        self.timing = not disable_timing
-
-    def record(self, stream: Stream) -> None:
-        self.recorded = True
-
-    def synchronize(self) -> None:
-        pass
-
-
-class Flags:
-    def __init__(self, n: Any) -> None:
-        self.c_contiguous, self.f_contiguous, self.owndata = n.flags.c_contiguous, n.flags.f_contiguous, n.flags.owndata
-        self.forc = self.c_contiguous or self.f_contiguous
-
-
-class Device:
-    def __init__(self, id: int = 0) -> None:
-        if id != 0:
-            raise ValueError(f"there is one fake device, not device {id}")
-        self.id = id
-
-    def __enter__(self) -> Device:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        pass
+def _fits(shape: Any, dtype: Any) -> None:
+    """An allocation that no device has room for fails as CuPy's do."""
+    count = int(np.prod(shape, dtype=np.float64)) * np.dtype(dtype).itemsize
+    if count > 1 << 40:
+        sys.modules["tocha.backends._cuda_memory"].allocate(count)
 
 
 def _compute(*arrays: Any) -> None:
@@ -326,12 +265,31 @@ def _reduction(name: str) -> Any:
     return method if takes_type or name.startswith("arg") else plain
 
 
+def _method(name: str, parameters: tuple[str, ...]) -> Any:
+    def method(self: ndarray, *args: Any, **kwargs: Any) -> Any:
+        _compute(self)
+        assert len(args) <= len(parameters) and set(kwargs) <= set(parameters), f"ndarray.{name} takes {parameters}"
+        if name == "take":
+            kwargs["mode"] = "wrap"
+        got = getattr(self._n, name)(*_unwrap(args), **{k: _unwrap(v) for k, v in kwargs.items()})
+        return tuple(_fresh(g) for g in got) if isinstance(got, tuple) else _fresh(got)
+
+    return method
+
+
 def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
 
 
 for _name in ("sum", "prod", "mean", "max", "min", "all", "any", "argmax", "argmin"):
     setattr(ndarray, _name, _reduction(_name))
+for _name, _parameters in {
+    "take": ("indices", "axis", "out"), "argsort": ("axis", "kind"), "argpartition": ("kth", "axis"), "cumsum": ("axis", "dtype", "out"),
+    "cumprod": ("axis", "dtype", "out"), "clip": ("min", "max", "out"), "conj": (), "nonzero": (), "repeat": ("repeats", "axis"),
+    "round": ("decimals", "out"), "flatten": ("order",), "var": ("axis", "dtype", "out", "ddof", "keepdims"),
+    "std": ("axis", "dtype", "out", "ddof", "keepdims"),
+}.items():  # fmt: skip
+    setattr(ndarray, _name, _method(_name, _parameters))
 
 
 def _wrap(n: Any, owner: ndarray) -> ndarray:
@@ -372,12 +330,32 @@ def _matmul(a: Any, b: Any, name: str, out: Any = None) -> ndarray:
         raise TypeError("Argument 'b' has incorrect type (expected cupy._core.core._ndarray_base)")
     _compute(a, b)
     kind = np.promote_types(a.dtype, b.dtype)
+    if kind == _BF16 and max(a.ndim, b.ndim) > 2:
+        raise TypeError("CuPy's matmul takes a batch of bfloat16 matrices for integers")
     x, y = (v.astype(np.float32) if v.dtype.itemsize == 2 and v.dtype.kind not in "iu" else v for v in (a._n, b._n))
     got = _fresh(np.asarray(getattr(np, name)(x, y)).astype(kind, copy=False))
     if out is not None:
         out[...] = got
         return out
     return got
+
+
+def _at(address: int, shape: Any, strides: Any, dtype: Any) -> Any:
+    memory = next(m for m in _memories.values() if m.ptr <= address < m.ptr + m.size)
+    return ndarray(shape, dtype, MemoryPointer(memory, address - memory.ptr), strides)._n
+
+
+def _gemm_strided_batched(
+    handle: int, trans_a: int, trans_b: int, m: int, n: int, k: int, alpha: int, a: int, kind_a: int, lda: int, step_a: int,
+    b: int, kind_b: int, ldb: int, step_b: int, beta: int, c: int, kind_c: int, ldc: int, step_c: int, batch: int, compute: int, algo: int,
+) -> None:  # fmt: skip
+    """cublasGemmStridedBatchedEx without transposition, on matrices whose columns lie one after the other."""
+    assert (trans_a, trans_b, compute, algo) == (0, 0, 68, 99)
+    assert kind_a == kind_b == kind_c
+    dtype = {2: np.dtype(np.float16), 14: _BF16}[kind_a]
+    x = _at(a, (batch, m, k), (2 * step_a, 2, 2 * lda), dtype).astype(np.float32)
+    y = _at(b, (batch, k, n), (2 * step_b, 2, 2 * ldb), dtype).astype(np.float32)
+    _at(c, (batch, m, n), (2 * step_c, 2, 2 * ldc), dtype)[...] = (x @ y).astype(dtype)
 
 
 class ufunc:
@@ -526,6 +504,7 @@ def _fill() -> None:
         def make(shape: Any, dtype: Any = float, order: str = "C", name: str = name) -> ndarray:
             if np.dtype(dtype) in _CONTAINERS:
                 raise ValueError(f"Unsupported dtype {dtype}")
+            _fits(shape, dtype)
             return _fresh(getattr(np, name)(shape, dtype, order))
         FUNCTIONS[name] = make
 
@@ -541,8 +520,12 @@ def install() -> Any:
     """Make `import cupy` find this and forget a CUDA namespace made before. Returns the module."""
     _fill()
     errors = types.SimpleNamespace(OutOfMemoryError=type("OutOfMemoryError", (MemoryError,), {}))
+
+    def malloc(size: int) -> None:
+        raise errors.OutOfMemoryError(size)
+
     pool = types.SimpleNamespace(
-        malloc=lambda size: None, used_bytes=lambda: sum(m.size for m in _memories.values()), free_all_blocks=lambda: None,
+        malloc=malloc, used_bytes=lambda: sum(m.size for m in _memories.values()), free_all_blocks=lambda: None,
         total_bytes=lambda: sum(m.size for m in _memories.values()),
     )  # fmt: skip
     runtime = types.SimpleNamespace(
@@ -552,12 +535,15 @@ def install() -> Any:
     )  # fmt: skip
     cuda = types.SimpleNamespace(
         runtime=runtime, Device=Device, MemoryPointer=MemoryPointer, memory=errors, set_allocator=lambda f: None, is_available=lambda: True,
-        Stream=Stream, Event=Event, get_current_stream=lambda: Stream.current[-1], get_elapsed_time=lambda a, b: 1.0,
+        Stream=Stream, Event=Event, device=types.SimpleNamespace(get_cublas_handle=lambda: 0), get_current_stream=lambda: Stream.current[-1], get_elapsed_time=lambda a, b: 1.0,
     )
     fft = types.SimpleNamespace(**{n: _function("fft." + n, getattr(np.fft, n)) for n in NAMES["fft"] if hasattr(np.fft, n)})
     cupy = _module("cupy", {**FUNCTIONS, "cuda": cuda, "fft": fft, "get_default_memory_pool": lambda: pool, "__version__": NAMES["version"]})
     special = {n: ufunc(n, getattr(scipy.special, n), True) for n in NAMES["special"] if hasattr(scipy.special, n)}
     _module("cupyx", {"scipy": _module("cupyx.scipy", {"special": _module("cupyx.scipy.special", special)})})
+    cublas = types.SimpleNamespace(gemmStridedBatchedEx=_gemm_strided_batched)
+    for path in ("", ".cuda", ".cuda.libs"):
+        sys.modules["cupy_backends" + path] = types.SimpleNamespace(cublas=cublas)  # type: ignore[assignment]
     tricks = types.SimpleNamespace(as_strided=lambda x, shape, strides: ndarray(shape, x.dtype, x.data, strides))
     sys.modules["cupy.lib"] = sys.modules["cupy.lib.stride_tricks"] = tricks  # type: ignore[assignment]
     import tocha.backends

@@ -243,7 +243,7 @@ class GradScaler:
         state = self._state_of(optimizer, "_check_inf_per_device")
         one = tocha.full((), 1.0, dtype=tocha.float32, device=self._scale.device)  # type: ignore[union-attr]
         state["found_inf_per_device"] = self._unscale_grads_(optimizer, one, None, True)
-        return state["found_inf_per_device"]  # type: ignore[no-any-return]
+        return state["found_inf_per_device"]
 
     def _found_inf_per_device(self, optimizer: Any) -> dict[Any, Tensor]:
-        return self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]  # type: ignore[no-any-return]
+        return self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]

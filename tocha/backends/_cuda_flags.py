@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tocha.backends import cuda
+from tocha.backends._cuda_products import matmul
 
 _FLASH, _MEMORY_EFFICIENT, _MATH, _CUDNN = "flash", "mem_efficient", "math", "cudnn"
 _sdp = {_FLASH: True, _MEMORY_EFFICIENT: True, _MATH: True, _CUDNN: True}
@@ -26,7 +27,7 @@ class Matmul:
         self._tf32 = False
 
     def __call__(self, a: Any, b: Any, out: Any = None) -> Any:
-        return cuda.cupy.matmul(a, b) if out is None else cuda.cupy.matmul(a, b, out=out)
+        return matmul(a, b, out)
 
     @property
     def allow_tf32(self) -> bool:

@@ -33,27 +33,31 @@ class Functions:
 
     @staticmethod
     def add_reduce(a: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
+        if axis == ():
+            return a.astype(a.dtype if dtype is None else dtype)
         return a.sum(axis=axis, keepdims=keepdims, dtype=a.dtype if dtype is None else dtype)
 
     @staticmethod
     def reduce_mul(a: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
+        if axis == ():
+            return a.astype(a.dtype if dtype is None else dtype)
         return a.prod(axis=axis, keepdims=keepdims, dtype=a.dtype if dtype is None else dtype)
 
     @staticmethod
     def max_reduce(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return a.max(axis=axis, keepdims=keepdims)
+        return a.copy() if axis == () else a.max(axis=axis, keepdims=keepdims)
 
     @staticmethod
     def min_reduce(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return a.min(axis=axis, keepdims=keepdims)
+        return a.copy() if axis == () else a.min(axis=axis, keepdims=keepdims)
 
     @staticmethod
     def reduce_or(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return a.any(axis=axis, keepdims=keepdims)
+        return a.astype(bool) if axis == () else a.any(axis=axis, keepdims=keepdims)
 
     @staticmethod
     def reduce_and(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return a.all(axis=axis, keepdims=keepdims)
+        return a.astype(bool) if axis == () else a.all(axis=axis, keepdims=keepdims)
 
     reduce_add, reduce_max, reduce_min = add_reduce, max_reduce, min_reduce
 

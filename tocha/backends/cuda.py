@@ -34,6 +34,13 @@ _SPELLING = {
 HALF_FUNCTIONS = frozenset(("add", "subtract", "multiply", "divide", "negative", "maximum", "minimum"))
 # Primitives whose products cuBLAS accumulates in float32 by itself.
 HALF_PRODUCTS = frozenset(("mm", "mv", "linear", "linear_backward"))
+
+
+def keeps_half(prim: Any, arrays: list[Any]) -> bool:
+    """Whether a primitive is to run on half types as they are. Single elements are left out: CuPy sums them up in the type."""
+    return prim.name in HALF_PRODUCTS and not all(a is None or 1 in a.shape for a in arrays)
+
+
 # CuPy has no arithmetic for these: arrays of them are containers of bytes, which move and are cast.
 _BYTES = {
     np.dtype(getattr(ml_dtypes, kind)): np.dtype(np.uint8)

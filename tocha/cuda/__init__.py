@@ -13,10 +13,28 @@ from tocha import random as _random
 from tocha.backends import cuda as _backend
 from tocha.backends.cuda import device_count as device_count
 from tocha.cuda.memory import (
-    empty_cache, max_memory_allocated, max_memory_cached, max_memory_reserved, mem_get_info, memory_allocated, memory_cached,
-    memory_reserved, memory_stats, memory_summary, reset_max_memory_allocated, reset_peak_memory_stats,
+    empty_cache,
+    max_memory_allocated,
+    max_memory_cached,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_cached,
+    memory_reserved,
+    memory_stats,
+    memory_summary,
+    reset_max_memory_allocated,
+    reset_peak_memory_stats,
 )  # fmt: skip
-from tocha.cuda.streams import Event, Stream, StreamContext, current_stream, default_stream, set_stream, stream
+from tocha.cuda.streams import (
+    Event,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+)
 from tocha.device import device as _device
 from tocha.errors import AcceleratorError, OutOfMemoryError
 

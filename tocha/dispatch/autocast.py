@@ -125,11 +125,11 @@ class State:
     def _to(self, tensor: Tensor, wanted: dtype, keep: bool) -> Tensor:
         """The cast; of parameters only the first one while autocast lasts and the parameter isn't changed."""
         if not (keep and self.cache_enabled and tensor._rg and tensor._node is None):
-            return tensor.to(wanted)  # type: ignore[no-any-return, attr-defined]
+            return tensor.to(wanted)
         held = self.cache.get(id(tensor))
         version = 0 if tensor._vc is None else tensor._vc.value
         if held is None or held[0] is not tensor or held[1] != version or held[2]._a.dtype is not wanted.np or not held[2]._rg:
-            held = self.cache[id(tensor)] = (tensor, version, tensor.to(wanted))  # type: ignore[attr-defined]
+            held = self.cache[id(tensor)] = (tensor, version, tensor.to(wanted))
         return held[2]
 
 

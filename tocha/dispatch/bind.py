@@ -99,7 +99,7 @@ def run(prim: Prim, args: Sequence[Any], params: dict[str, Any]) -> tuple[Tensor
             if a is not None and a.dtype in HALF_NP:
                 half = a.dtype
                 break
-    if half is not None and xp is not cpu and prim.name in xp.HALF_PRODUCTS and half not in FLOAT8_NP:
+    if half is not None and xp is not cpu and half not in FLOAT8_NP and xp.keeps_half(prim, arrays):
         half = None
     if half is not None:
         arrays = [xp.cast(a, _FLOAT32) if a is not None and a.dtype in HALF_NP else a for a in arrays]
