@@ -13,11 +13,12 @@ from tocha.autograd.graph import Node, version_of
 from tocha.autograd.mode import no_grad, state
 from tocha.autograd.views import refresh, replay
 from tocha.backends import geometry, namespace
-from tocha.dispatch.override import INTERPRETERS, NO_DISPATCH, alias_as
+from tocha.dispatch.override import INTERPRETERS, NO_DISPATCH, alias_as, in_memory
 from tocha.dispatch.prim import edge_of
 from tocha.tensor import Tensor, View
 
 _ndarray = np.ndarray
+_REAL_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64))
 
 
 def check_writable(target: Tensor, operator: str) -> None:
@@ -74,8 +75,8 @@ def assign(target: Tensor, value: Tensor, operator: str) -> Tensor:
         return target.assign_in_place(value, operator)
     if INTERPRETERS and hasattr(value, "assign_in_place"):
         raise RuntimeError(
-            f"vmap: {operator} is not possible because the value depends on a mapped input and the target does not. Write it out "
-            "of place, or make the target from a mapped tensor"
+            f"{operator} is not possible inside vmap or forward-mode differentiation, because the value depends on a mapped (or dual) "
+            "input and the target does not. Write it out of place, or make the target from such an input (x.new_zeros(...) + 0 * x)"
         )
     if value._a.shape != target._a.shape:
         raise RuntimeError(
@@ -96,6 +97,35 @@ def assign(target: Tensor, value: Tensor, operator: str) -> Tensor:
             ask_copy(target, value)
     mutated(target, value, operator)
     return target
+
+
+def overwrite(target: Tensor, into: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], operator: str) -> bool:
+    """Have `into` change the target's memory if all operands are CPU tensors of its type and shape, or numbers, and no
+    gradient is recorded; otherwise change nothing and return False."""
+    a = target._a
+    recorded = bool(state.grad)
+    if target.__class__ is not Tensor or a.__class__ is not _ndarray or a.dtype not in _REAL_NP or INTERPRETERS:
+        return False
+    if recorded and target._rg:
+        return False
+    arrays = []
+    for x in args:
+        if x.__class__ is Tensor:
+            b = x._a
+            if b.__class__ is not _ndarray or b.dtype is not a.dtype or b.shape != a.shape or (recorded and x._rg):
+                return False
+            arrays.append(b)
+        elif x is None or x.__class__ is float or x.__class__ is int:
+            arrays.append(x)
+        else:
+            return False
+    for x in kwargs.values():
+        if not (x is None or x.__class__ is float or x.__class__ is int):
+            return False
+    if state.run(into, a, *arrays, **kwargs) is NotImplemented:
+        return False
+    version_of(target).bump(operator)
+    return True
 
 
 def ask_copy(target: Tensor, value: Tensor) -> None:
@@ -235,6 +265,8 @@ def write_out(
             raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(o).__name__}")
         if _overlaps_itself(o):
             raise RuntimeError(_OVERLAP.format(name))
+    if not in_memory(*tensors):
+        raise RuntimeError(f"{name}(): out= can't be used inside vmap or forward-mode differentiation, or with wrapper tensors")
     got = function(*args, **kwargs)
     results = got if isinstance(got, (tuple, list)) else (got,)
     if len(results) != len(outs):

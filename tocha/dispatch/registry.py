@@ -28,16 +28,20 @@ _QUALIFIED = {"torch": "torch", "F": "torch.nn.functional", "windows": "torch.si
 
 
 def op(
-    spellings: str, *, name: str | None = None, alias: tuple[str, ...] = (), short: Callable[..., Any] | None = None
-) -> Callable[[F], F]:
+    spellings: str, *, name: str | None = None, alias: tuple[str, ...] = (), short: Callable[..., Any] | None = None,
+    into: Callable[..., Any] | None = None,
+) -> Callable[[F], F]:  # fmt: skip
     """Register a function as an operator under the given spellings (see the module's text). Returns the bare
     function, which code inside tocha calls. `short` is tried first on positional arguments: the result for the
-    commonest plain case in the fewest steps, or None for the general way."""
+    commonest plain case in the fewest steps, or None for the general way. `into(array, ...)` overwrites a CPU array
+    of a float type: the in-place form where operands are alike and no gradient is recorded."""
 
     def register(function: F) -> F:
         own = name or function.__name__
         if short is not None:
             function.short = short  # type: ignore[attr-defined]
+        if into is not None:
+            function.into = into  # type: ignore[attr-defined]
         for spelled in (own, *alias):
             add_spellings(spelled, function, spellings.split())
         return function
@@ -158,11 +162,15 @@ def _with_out(function: Callable[..., Any], name: str, kind: str) -> Callable[..
 
 
 def _inplace_form(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    from tocha.dispatch.inplace import assign, check_writable
+    from tocha.dispatch.inplace import assign, check_writable, overwrite
+
+    into = getattr(function, "into", None)
 
     @functools.wraps(function)
     def call(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         check_writable(input, name + "_")
+        if into is not None and overwrite(input, into, args, kwargs, name + "_"):
+            return input
         return assign(input, function(input, *args, **kwargs), name + "_")
 
     call.__dict__.pop("short", None)  # the short way makes a new tensor

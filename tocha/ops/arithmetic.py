@@ -105,7 +105,7 @@ def _bounded(value: Any, name: str) -> None:
         raise TypeError(f"{name}(): argument bounds must be Tensors or Numbers, not {type(value).__name__}")
 
 
-@op("torch method inplace out", alias=("clip",))
+@op("torch method inplace out", alias=("clip",), into=rounding.clamp_into)
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Values limited to [min, max] (numbers or tensors); max wins if min > max; NaN stays (torch docs: torch.clamp)."""
     if min is None and max is None:
@@ -132,13 +132,13 @@ def _clamp_numbers(input: Tensor, min: Any, max: Any) -> Tensor:
     return rounding.clamp_scalar(input, min=min, max=max)
 
 
-@op("torch method inplace out")
+@op("torch method inplace out", into=rounding.clamp_min_into)
 def clamp_min(input: Tensor, min: Any) -> Tensor:
     """Values not below min (torch docs: torch.clamp_min)."""
     return clamp(input, min=min)
 
 
-@op("torch method inplace out")
+@op("torch method inplace out", into=rounding.clamp_max_into)
 def clamp_max(input: Tensor, max: Any) -> Tensor:
     """Values not above max (torch docs: torch.clamp_max)."""
     return clamp(input, max=max)
@@ -147,7 +147,7 @@ def clamp_max(input: Tensor, max: Any) -> Tensor:
 # ---- lerp, addcmul, addcdiv
 
 
-@op("torch method inplace out")
+@op("torch method inplace out", into=elementary.lerp_into)
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """input + weight * (end - input) (torch docs: torch.lerp)."""
     check_tensor(end, "lerp", "end", 2)
@@ -160,7 +160,7 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     return elementary.lerp_scalar(input, end, weight=weight)
 
 
-@op("torch method inplace out")
+@op("torch method inplace out", into=elementary.addcmul_into)
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
     """input + value * tensor1 * tensor2 (torch docs: torch.addcmul)."""
     check_tensor(tensor1, "addcmul", "tensor1", 2)
@@ -168,7 +168,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) 
     return elementary.addcmul(input, tensor1, tensor2, value=_plain(value))
 
 
-@op("torch method inplace out")
+@op("torch method inplace out", into=elementary.addcdiv_into)
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
     """input + value * tensor1 / tensor2, of floating-point tensors (torch docs: torch.addcdiv)."""
     check_tensor(tensor1, "addcdiv", "tensor1", 2)

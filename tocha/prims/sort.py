@@ -171,7 +171,7 @@ def unique_rows(xp: Any, rows: Any, consecutive: bool) -> tuple[Any, Any, Any]:
     elif width == 1:
         ranked = xp.argsort(rows[:, 0], kind="stable")
     else:
-        ranked = xp.lexsort(tuple(rows[:, i] for i in range(width - 1, -1, -1)))
+        ranked = xp.lexsort(rows[:, ::-1].T)  # the last key counts first
     ordered = rows[ranked]
     new = xp.ones(n, bool)
     new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
