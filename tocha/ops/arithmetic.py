@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
+from tocha.backends import cpu
 from tocha.dispatch import promote
+from tocha.dispatch.override import INTERPRETERS
 from tocha.dispatch.registry import NAMESPACES, op
 from tocha.ops.arguments import check_tensor
 from tocha.ops.convert import to
@@ -105,7 +107,17 @@ def _bounded(value: Any, name: str) -> None:
         raise TypeError(f"{name}(): argument bounds must be Tensors or Numbers, not {type(value).__name__}")
 
 
-@op("torch method inplace out", alias=("clip",), into=rounding.clamp_into)
+def _short_clamp(input: Any, min: Any = None, max: Any = None) -> Tensor | None:
+    """A float tensor between numbers; None for the rest."""
+    if input.__class__ is not Tensor or input._a.dtype.kind != "f" or min is max:
+        return None
+    for bound in (min, max):
+        if not (bound is None or bound.__class__ is float or bound.__class__ is int):
+            return None
+    return rounding.clamp_scalar(input, min=min, max=max)
+
+
+@op("torch method inplace out", alias=("clip",), short=_short_clamp, into=rounding.clamp_into)
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Values limited to [min, max] (numbers or tensors); max wins if min > max; NaN stays (torch docs: torch.clamp)."""
     if min is None and max is None:
@@ -287,7 +299,17 @@ def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
-@op("torch method")
+def _short_equal(input: Any, other: Any) -> bool | None:
+    """CPU tensors of one type; None for the rest."""
+    if not input.__class__ is other.__class__ is Tensor or INTERPRETERS:
+        return None
+    a, b = input._a, other._a
+    if not a.__class__ is b.__class__ is cpu.Array or a.dtype is not b.dtype:
+        return None
+    return a.shape == b.shape and bool(cpu.reduce_and(cpu.eq(a, b), axis=None))
+
+
+@op("torch method", short=_short_equal)
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether shapes and all values agree (torch docs: torch.equal)."""
     check_tensor(other, "equal", "other", 2)

@@ -21,6 +21,7 @@ Dims = int | tuple[int, ...] | None
 
 _ALL_DIMS = tuple(tuple(range(n)) for n in range(10))
 _REAL_NP = frozenset((dtypes.float32.np, dtypes.float64.np))
+_TRUTH_NP = _REAL_NP | {dtypes.bool_.np}
 
 
 def all_dims(input: Tensor) -> tuple[int, ...]:
@@ -29,18 +30,25 @@ def all_dims(input: Tensor) -> tuple[int, ...]:
     return _ALL_DIMS[n] if n < 10 else tuple(range(n))
 
 
-def _short(kernel: Any) -> Any:
-    """The reduction of all of a small float tensor that needs no gradient, by `kernel(array, None)`."""
+def _short(kernel: Any, types: Any = _REAL_NP, along: bool = False) -> Any:
+    """The reduction, by `kernel(array, axis)`, of a small tensor of some types that needs no gradient: of all its elements,
+    or with `along` also of one dimension."""
 
     def short(input: Any, *dims: Any) -> Tensor | None:
-        if dims or input.__class__ is not Tensor:
+        if input.__class__ is not Tensor:
             return None
         a = input._a
-        if a.__class__ is not cpu.Array or a.dtype not in _REAL_NP or not 0 < a.size < 512:
+        if a.__class__ is not cpu.Array or a.dtype not in types or not 0 < a.size < 512:
             return None
         if INTERPRETERS or (input._rg and state.grad):
             return None
-        return wrap(cpu.as_array(state.run(kernel, a, None)))
+        axis = None
+        if dims:
+            axis = dims[0]
+            if not along or len(dims) > 1 or axis.__class__ is not int or not -a.ndim <= axis < a.ndim:
+                return None
+        found = state.run(kernel, a, axis)
+        return wrap(found if found.__class__ is cpu.Array else cpu.as_array(found))
 
     return short
 
@@ -76,11 +84,11 @@ def _not_empty(input: Tensor, dims: tuple[int, ...], name: str) -> None:
 # ---- sums
 
 
-def _mean(a: Any, dim: None) -> Any:
-    return cpu.reduce_add(a, dim) / a.size
+def _mean(a: Any, axis: int | None) -> Any:
+    return cpu.reduce_add(a, axis) / (a.size if axis is None else a.shape[axis])
 
 
-@op("torch method typedout", short=_short(cpu.reduce_add))
+@op("torch method typedout", short=_short(cpu.reduce_add, along=True))
 def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Sum over all or the given dimensions; integers sum to int64 (torch docs: torch.sum)."""
     if dtype is not None or input._a.dtype.kind in "biu":
@@ -88,7 +96,7 @@ def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
     return prims.sum_(input, dim=all_dims(input) if dim is None else wrap_dims(dim, input._a.ndim, "sum"), keepdim=keepdim)
 
 
-@op("torch method typedout", short=_short(_mean))
+@op("torch method typedout", short=_short(_mean, along=True))
 def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Mean over all or the given dimensions, of floating-point or complex tensors (torch docs: torch.mean)."""
     if dtype is not None:
@@ -141,7 +149,7 @@ op("special")(logsumexp)
 # ---- extremes
 
 
-def _over(name: str, prim: Any) -> Any:
+def _over(name: str, prim: Any, kernel: Any) -> Any:
     def reduction(input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
         _real(input, name)
         dims = wrap_dims(dim, input._a.ndim, name)
@@ -152,11 +160,11 @@ def _over(name: str, prim: Any) -> Any:
 
     reduction.__name__ = name
     reduction.__doc__ = f"The extreme over dimensions; ties share the gradient (torch docs: torch.{name})."
-    return op("torch method out")(reduction)
+    return op("torch method out", short=_short(kernel, along=True))(reduction)
 
 
-amax = _over("amax", prims.amax)
-amin = _over("amin", prims.amin)
+amax = _over("amax", prims.amax, cpu.reduce_max)
+amin = _over("amin", prims.amin, cpu.reduce_min)
 
 
 def _extreme(name: str, pick: Any, reduce: Any, whole: Any) -> Any:
@@ -224,18 +232,18 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
 # ---- logic and counts
 
 
-def _logic(name: str, prim: Any) -> Any:
+def _logic(name: str, prim: Any, kernel: Any) -> Any:
     def reduction(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
         found = prim(input, dim=wrap_dims(dim, input._a.ndim, name, empty_is_all=False), keepdim=keepdim)
         return to(found, dtypes.uint8) if input.dtype is dtypes.uint8 else found
 
     reduction.__name__ = name
     reduction.__doc__ = f"Whether {name} elements are non-zero, as bool (uint8 of uint8) (torch docs: torch.{name})."
-    return op("torch method out")(reduction)
+    return op("torch method out", short=_short(kernel, _TRUTH_NP, along=True))(reduction)
 
 
-any = _logic("any", prims.any_)
-all = _logic("all", prims.all_)
+any = _logic("any", prims.any_, cpu.reduce_or)
+all = _logic("all", prims.all_, cpu.reduce_and)
 
 
 @op("torch method")

@@ -320,11 +320,9 @@ def _inverse(n: float) -> float:
 def _variance(xp: Any, input: Any, dim: Shape, keepdim: bool, correction: float) -> Any:
     """In two passes, so that a large mean costs no digits."""
     n = count(input.shape, dim)
-    real = input.real.dtype.type
-    middle = xp.div(total(xp, input, dim, True), input.dtype.type(n))
-    apart = xp.sub(input, middle)
+    apart = xp.sub(input, xp.div(total(xp, input, dim, True), n))
     squares = xp.mul(apart, apart) if input.dtype.kind != "c" else xp.add(xp.square(apart.real), xp.square(apart.imag))
-    return xp.div(total(xp, squares, dim, keepdim), real(max(n - correction, 0)))
+    return xp.div(total(xp, squares, dim, keepdim), max(n - correction, 0))
 
 
 @prim("var", "reduce", infer=_infer_real,
