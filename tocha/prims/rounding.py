@@ -275,7 +275,7 @@ nextafter.half = "native"  # the neighbour in the type itself
 
 
 @prim("frexp", "pointwise", outputs=("mantissa", "exponent"),
-      vjp=lambda g, exponent: None if g[0] is None else g[0] / 2.0 ** exponent,
+      vjp=lambda g, exponent: [None if g[0] is None else g[0] / 2.0 ** exponent.detach()],
       infer=lambda input: (MetaArray(input.shape, input.dtype), MetaArray(input.shape, "int32")))  # fmt: skip
 def frexp(xp: Any, input: Any) -> Any:
     """Mantissas in [0.5, 1) and int32 exponents."""

@@ -117,6 +117,7 @@ def _logcumsumexp_vjp(g: Any, input: Any, out: Any, *, dim: int) -> Any:
         inner = g * conj((-out).exp())
         return reversed_cumsum(inner, dim) * conj(input.exp())
     low = float("-inf")
+    out = out.masked_fill(out == low, 0)  # sums of nothing but zeros: no gradient rather than NaN
     parts = []
     for part in (g, -g):
         logs = part.masked_fill(part <= 0, 1).log().masked_fill(part <= 0, low)
