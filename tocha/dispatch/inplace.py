@@ -108,7 +108,7 @@ def overwrite(target: Tensor, into: Callable[..., Any], args: tuple[Any, ...], k
         return False
     if recorded and target._rg:
         return False
-    arrays = []
+    arrays: list[Any] = []
     for x in args:
         if x.__class__ is Tensor:
             b = x._a

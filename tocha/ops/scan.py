@@ -101,7 +101,7 @@ def _trapezia(y: Tensor, x: Any, dx: Any, dim: int, name: str) -> tuple[Tensor, 
     """The area of each interval along `dim`."""
     check_tensor(y, name, "y")
     where = wrap_dim(dim, y._a.ndim, name)
-    if y._a.shape[where] == 0 if y._a.ndim else False:
+    if y._a.ndim and y._a.shape[where] == 0:
         return y, where
     if isinstance(x, Tensor):
         if x._a.ndim == 0:
@@ -223,27 +223,19 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
     _check_weights("aweights", aweights, count, "f")
     weights = fweights if aweights is None else aweights if fweights is None else fweights * aweights
     if weights is None:
-        norm: Any = count
         middle = rows.sum(1, keepdim=True) / count
-    else:
-        whole = weights.sum()
-        if count and not whole._a.size == 0 and bool(whole == 0):
-            raise RuntimeError("cov(): weights sum to zero, can't be normalized")
-        middle = (rows * weights).sum(1, keepdim=True) / whole
-        norm = whole
-    if weights is None:
         degrees: Any = max(count - correction, 0)
     else:
-        effective = whole if aweights is None or correction == 0 else (weights * aweights).sum() / whole * correction
-        degrees = norm - correction if aweights is None else norm - effective if correction else norm
-        degrees = degrees.clamp(min=0)
+        whole = weights.sum()
+        if count and bool(whole == 0):
+            raise RuntimeError("cov(): weights sum to zero, can't be normalized")
+        middle = (rows * weights).sum(1, keepdim=True) / whole
+        lost = correction if aweights is None else (weights * aweights).sum() / whole * correction
+        degrees = (whole - lost).clamp(min=0)
     _warn_if_none_left(degrees)
     centred = rows - middle
-    other = centred * weights if weights is not None else centred
-    found = other @ centred.conj().transpose(0, 1)
-    if other.dtype is not centred.dtype:
-        found = to(other, centred.dtype) @ centred.conj().transpose(0, 1)
-    return (found / degrees).squeeze()
+    other = centred if weights is None else to(centred * weights, centred.dtype)
+    return (other @ centred.conj().transpose(0, 1) / degrees).squeeze()
 
 
 def _warn_if_none_left(degrees: Any) -> None:
