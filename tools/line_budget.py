@@ -1,4 +1,4 @@
-"""Checks the size budgets: lines of a file, code lines of the core and of the whole package.
+"""Checks the size budgets: lines of a file, code lines of the core, of the operators and of the whole package.
 
 Code lines are lines that hold a token other than a comment, docstrings left out.
 """
@@ -16,14 +16,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 MAX_FILE_LINES = 600
-MAX_CORE = 15_000
-MAX_PACKAGE = 40_000
+MAX_PACKAGE = 55_000
 
-# The path a call takes.
-CORE = frozenset(
-    """tensor storage dtypes device random serialization printing
-    dispatch prims ops autograd backends dynamo aot_autograd inductor""".split()
-)
+# Folders and modules that share a budget: the machinery a call goes through, and the library of operators on top of it (about
+# eleven lines for each of torch's 850, most of them reading arguments and explaining errors as torch does).
+BUDGETS: dict[str, tuple[frozenset[str], int]] = {
+    "core": (
+        frozenset(
+            """tensor storage dtypes device dispatch prims autograd backends threads
+            dynamo aot_autograd inductor""".split()
+        ),
+        15_000,
+    ),
+    "ops": (frozenset({"ops"}), 10_000),
+}
 CHECKED = ("tocha", "tests", "tools", "bench")
 
 _LAYOUT = {
@@ -78,17 +84,15 @@ def main(argv: list[str] | None = None) -> int:
             if folder == "tocha":
                 parts[part_of(path)] += code_lines(source)
 
-    core = sum(count for name, count in parts.items() if name in CORE)
-    package = sum(parts.values())
-    if core > MAX_CORE:
-        faults.append(f"core: {core} code lines, at most {MAX_CORE}")
-    if package > MAX_PACKAGE:
-        faults.append(f"package: {package} code lines, at most {MAX_PACKAGE}")
+    totals = {name: sum(parts[part] for part in members) for name, (members, _) in BUDGETS.items()}
+    totals["package"] = sum(parts.values())
+    limits = {name: limit for name, (_, limit) in BUDGETS.items()} | {"package": MAX_PACKAGE}
+    faults += [f"{name}: {totals[name]} code lines, at most {limits[name]}" for name in limits if totals[name] > limits[name]]
 
     if args.verbose:
-        for name, count in parts.most_common():
-            print(f"{count:7} {name}{' (core)' if name in CORE else ''}")
-    print(f"code lines: core {core} of {MAX_CORE}, package {package} of {MAX_PACKAGE}")
+        for part, count in parts.most_common():
+            print(f"{count:7} {part}")
+    print("code lines:", ", ".join(f"{name} {totals[name]} of {limits[name]}" for name in limits))
     for fault in faults:
         print("over budget:", fault)
     return 1 if faults else 0
