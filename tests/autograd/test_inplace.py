@@ -131,3 +131,33 @@ def test_retain_grad_follows_the_tensor_through_an_inplace_change() -> None:
     y.mul_(3)
     y.sum().backward()
     assert y.grad.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("name", ["relu", "exp", "sigmoid", "tanh", "sqrt", "rsqrt", "reciprocal"])
+def test_operators_that_save_their_result_work_in_place(name: str) -> None:
+    start = [0.5, 1.0, 2.0]
+    x, y = (torch.tensor(start, requires_grad=True) for _ in range(2))
+    changed = x * 1
+    getattr(changed, name + "_")()
+    changed.sum().backward()
+    getattr(torch, name)(y).sum().backward()
+    assert x.grad.tolist() == y.grad.tolist()
+
+
+def test_a_later_change_of_a_result_saved_in_place_is_refused() -> None:
+    y = (torch.ones(2, requires_grad=True) * 1).exp_()
+    y.mul_(2)
+    with pytest.raises(RuntimeError, match="saved by ExpBackward0, is at version 2; expected version 1"):
+        y.sum().backward()
+
+
+def test_a_copy_has_a_history_of_its_own() -> None:
+    x = torch.ones(2, requires_grad=True)
+    y = x.exp()
+    z = torch.zeros(2).copy_(y)
+    assert z.grad_fn.name() == "CopyBackwards"
+    z.retain_grad()
+    (z * 3 + y * 5).sum().backward(retain_graph=True)
+    assert z.grad.tolist() == [3.0, 3.0]
+    z.mul_(2)  # exp saved y, not its copy
+    y.sum().backward()

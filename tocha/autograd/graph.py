@@ -44,7 +44,7 @@ class Node:
     output_numbers: tuple[int, ...] | None
     outputs: int
     order: int
-    output_versions: dict[int, Version] | None
+    output_versions: dict[int, tuple[Version, int]] | None  # of each output: its counter, and the stamp it was saved at
     hooks: Hooks | None
 
     def __init__(
@@ -237,7 +237,7 @@ def version_of(tensor: Tensor) -> Version:
         if node is not None:  # a node that saved this output checks the same counter
             if node.output_versions is None:
                 node.output_versions = {}
-            node.output_versions[tensor._nr] = version
+            node.output_versions[tensor._nr] = (version, node.order)
     return version
 
 
@@ -253,10 +253,11 @@ def accumulator(leaf: Tensor) -> AccumulateGrad:
     return node
 
 
-def check_unchanged(version: Version | None, node: Node, tensor: Any) -> None:
-    """Raise if a saved tensor was changed in place after `node` saved it."""
-    if version is not None and version.stamp < node.order:
-        expected, change = version.describe(node.order)
+def check_unchanged(version: Version | None, node: Node, tensor: Any, saved_at: int | None = None) -> None:
+    """Raise if a saved tensor was changed in place after `node` saved it: when it was made, or at stamp `saved_at`."""
+    order = node.order if saved_at is None else saved_at
+    if version is not None and version.stamp < order:
+        expected, change = version.describe(order)
         kind = f"torch.{tensor.dtype.name} {list(tensor.shape)}" if hasattr(tensor, "shape") else "tensor"
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace operation: "

@@ -163,7 +163,7 @@ def mutated(target: Tensor, value: Tensor | None, operator: str) -> None:
         return
     old, number = target._node, target._nr
     if target._view is None:
-        _take_history(target, value)
+        _take_history(target, value, operator)
     else:
         _rebase_base(target, target._view, value)
     if target.retains_grad and old is not None and old.hooks is not None and target._node is not old:
@@ -171,11 +171,13 @@ def mutated(target: Tensor, value: Tensor | None, operator: str) -> None:
         target.retain_grad()
 
 
-def _take_history(target: Tensor, value: Tensor | None) -> None:
+def _take_history(target: Tensor, value: Tensor | None, operator: str) -> None:
     if value is not None and value._rg:
         edge = edge_of(value)
-        # a leaf assigned whole: an identity step, since a tensor that was written to is no leaf
-        target._node, target._nr = (edge, value._nr) if isinstance(edge, Node) else (Identity((edge,), None), 0)
+        if isinstance(edge, Node) and operator != "copy_":
+            target._node, target._nr = edge, value._nr
+        else:  # the source lives on with its own hooks and versions; and a tensor that was written to is no leaf
+            target._node, target._nr = Identity((edge,), (value._nr,) if value._nr else None), 0
     else:
         target._node, target._nr = Overwritten((), None), 0
     target._rg = True
@@ -185,7 +187,8 @@ def _take_history(target: Tensor, value: Tensor | None) -> None:
 def _register_version(target: Tensor) -> None:
     node = target._node
     if node is not None and target._vc is not None:
-        node.output_versions = {**(node.output_versions or {}), target._nr: target._vc}
+        # as saved after this change: only later ones spoil what the node needs
+        node.output_versions = {**(node.output_versions or {}), target._nr: (target._vc, target._vc.stamp)}
 
 
 def _rebase_base(target: Tensor, view: View, value: Tensor | None) -> None:
@@ -212,9 +215,12 @@ class Overwritten(Node):
 
 
 class Identity(Node):
-    """History of a tensor that was overwritten with a leaf's values."""
+    """History of a tensor that was overwritten with another's values."""
 
     __slots__ = ()
+
+    def name(self) -> str:
+        return "CopyBackwards"
 
     def apply(self, grad: Any) -> Sequence[Tensor | None]:
         return (grad,)

@@ -235,10 +235,9 @@ class PrimNode(Node):
                 continue
             out = wrap(value)
             out._rg, out._node, out._nr = True, self, number
-            if self.output_versions is not None:
-                out._vc = self.output_versions.get(number)
-                if out._vc is not None:
-                    check_unchanged(out._vc, self, out)
+            if self.output_versions is not None and number in self.output_versions:
+                out._vc, saved_at = self.output_versions[number]
+                check_unchanged(out._vc, self, out, saved_at)
             values[position] = out
         return values
 
