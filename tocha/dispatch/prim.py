@@ -65,6 +65,7 @@ class Prim:
         self.arguments: tuple[str, ...] = tuple(spec.args[1:])
         self.parameters: tuple[str, ...] = tuple(spec.kwonlyargs)
         self.plans: dict[Any, Plan] = {}
+        self.node_class = type(_node_name(name), (PrimNode,), {"__slots__": (), "__module__": "torch"})
         if name in REGISTRY:
             raise ValueError(f"primitive {name!r} is registered twice")
         REGISTRY[name] = self
@@ -93,6 +94,18 @@ class Prim:
         return found
 
 
+# Names of backward nodes where torch calls the operator something else.
+_NODE_NAMES = {
+    "true_divide": "div", "pow_scalar": "pow", "cast": "to_copy", "conv": "convolution", "vector_norm": "linalg_vector_norm",
+    "nll": "nll_loss", "mse": "mse_loss", "max_dim": "max", "min_dim": "min", "constant_pad": "constant_pad_nd",
+}  # fmt: skip
+
+
+def _node_name(prim: str) -> str:
+    """The class name of a primitive's nodes, as torch prints them: true_divide gives DivBackward0."""
+    return "".join(part.capitalize() for part in _NODE_NAMES.get(prim, prim).split("_")) + "Backward0"
+
+
 def _by_name(name: str) -> Prim:
     return REGISTRY[name]
 
@@ -110,10 +123,11 @@ class Plan:
     """For one primitive and one set of wanted gradients: the values to save, and each rule with the positions of its
     arguments among them."""
 
-    __slots__ = ("in_order", "joint", "outputs", "prim", "rules", "sources", "special", "tensors", "variadic")
+    __slots__ = ("in_order", "joint", "node_class", "outputs", "prim", "rules", "sources", "special", "tensors", "variadic")
 
     def __init__(self, prim: Prim, needs: tuple[bool, ...]) -> None:
         self.prim = prim
+        self.node_class = prim.node_class
         sources: dict[tuple[int, Any], int] = {}
         rules: list[tuple[Any, Any, tuple[int, ...], tuple[tuple[str, int], ...]]] = []
         joint = prim.vjp if callable(prim.vjp) else prim.joint if all(needs) else None
@@ -172,12 +186,6 @@ class PrimNode(Node):
     plan: Plan
     saved: tuple[Any, ...] | None
     fit: tuple[tuple[tuple[int, ...], Any, bool] | None, ...] | None
-
-    def name(self) -> str:
-        return "".join(part.capitalize() for part in self.plan.prim.name.split("_")) + "Backward0"
-
-    def __repr__(self) -> str:
-        return f"<{self.name()} object at {id(self):#x}>"
 
     def release(self) -> None:
         self.saved = None
@@ -307,7 +315,7 @@ def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict
             saved.append(None if a is None else a._a.shape)
         else:
             saved.append(_save(kind, where, args))
-    node = _new_node(PrimNode)
+    node = _new_node(plan.node_class)
     node.edges = tuple(edges)
     node.output_numbers = None if numbers is None else tuple(numbers)
     node.outputs = len(outs)
@@ -345,7 +353,7 @@ def _on_cpu(a: Tensor, out: Any) -> bool:
 def record_two(plan: Plan, saved: tuple[Any, ...], input: Any, other: Any, need: int, out: Tensor) -> None:
     """`record` for the commonest case, a pointwise call of one or two arguments and no hooks: `need` is 1 if input
     wants a gradient, plus 2 if other does."""
-    node = _new_node(PrimNode)
+    node = _new_node(plan.node_class)
     first: Any = None
     second: Any = None
     numbers = None
