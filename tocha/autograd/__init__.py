@@ -16,11 +16,16 @@ _HOMES = {
     "gradcheck": ("gradcheck", "gradgradcheck"),
     "variable": ("Variable",),
 }
+_MODULES = frozenset((
+    "anomaly_mode", "forward_ad", "function", "functional", "grad_mode", "gradcheck", "graph", "profiler", "variable",
+))  # fmt: skip
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     home = _NAMES.get(name)
+    if home is None and name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if home is None:
         raise AttributeError(f"module 'torch.autograd' has no attribute {name!r}")
     found = getattr(importlib.import_module(f"{__name__}.{home}"), name)

@@ -332,7 +332,7 @@ def backward(
     grad_variables: Any = None, inputs: Any = None,
 ) -> None:  # fmt: skip
     """Sum of gradients of `tensors` into the leaves' `.grad` (torch docs: torch.autograd.backward)."""
-    outputs = _items(tensors)
+    outputs = (tensors,) if tensors.__class__ is Tensor else _items(tensors)
     roots = _prepare_roots(outputs, _sequence(grad_tensors, len(outputs)), "backward")
     retain = create_graph if retain_graph is None else retain_graph
     if inputs is None:

@@ -14,7 +14,7 @@ from typing import Any
 from tocha.autograd.graph import Node, Version, check_unchanged, next_order, version_of
 from tocha.autograd.mode import no_grad, state
 from tocha.autograd.packed import Packed
-from tocha.dispatch.override import user_code
+from tocha.dispatch.override import stacks, user_code
 from tocha.tensor import Tensor, View, wrap
 
 
@@ -206,6 +206,14 @@ class Function(metaclass=FunctionMeta):
 
     vjp = backward
 
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        raise NotImplementedError("To use autograd.Function with vmap, you must either override the vmap staticmethod or set generate_vmap_rule=True.")
+
     @classmethod
     def _run_backward(cls, ctx: FunctionCtx, grads: list[Any]) -> Any:
         if cls.backward is Function.backward and cls.vjp is not Function.vjp:
@@ -215,6 +223,15 @@ class Function(metaclass=FunctionMeta):
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run forward and put one node for it on the tape."""
+        if stacks.interpreters:
+            got = _under_interpreter(cls, args)
+            if got is not None:
+                return got
+        return cls._run(args, kwargs)[1]
+
+    @classmethod
+    def _run(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[FunctionCtx, Any]:
+        """(the context, the outputs)."""
         ctx = cls._backward_cls()
         tracked = [isinstance(a, Tensor) and bool(a._rg) for a in args]
         recording = bool(state.grad) and any(tracked)
@@ -226,12 +243,24 @@ class Function(metaclass=FunctionMeta):
             else:
                 got = cls.forward(ctx, *args, **kwargs)
         outs = list(got) if isinstance(got, (tuple, list)) else [got]
-        if any(t for t in ctx._dirty if not any(t is o for o in outs)):
+        if not all(any(t is o for o in outs) for t in ctx._dirty):
             raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output.")
         results = _attach(ctx, args, outs, recording)
         if not isinstance(got, (tuple, list)):
-            return results[0]
-        return results if isinstance(got, list) else tuple(results)
+            return ctx, results[0]
+        return ctx, results if isinstance(got, list) else tuple(results)
+
+
+def _under_interpreter(cls: type[Function], args: tuple[Any, ...]) -> Any:
+    """The call inside vmap or forward mode, whose tensors a Function must not see; None if it has none of those."""
+    from tocha.dispatch import dual, vmap
+
+    top = stacks.interpreters[-1]
+    if isinstance(top, vmap.Vmap) and any(isinstance(a, vmap.Batched) and a.level == top.level for a in args):
+        return vmap.apply_function(cls, args, top)
+    if isinstance(top, dual.ForwardLevel) and any(map(top.holds, args)):
+        return dual.apply_function(cls, args, top)
+    return None
 
 
 def _attach(ctx: FunctionCtx, args: tuple[Any, ...], outs: list[Any], recording: bool) -> list[Any]:
@@ -274,7 +303,7 @@ def _rebase_dirty(ctx: FunctionCtx, out: Tensor, number: int) -> None:
     check_writable(out, ctx.name())
     if out._view is None:
         out._node, out._nr, out._rg = ctx, number, True
-        ctx.output_versions = {**(ctx.output_versions or {}), number: version_of(out)}
+        ctx.output_versions = {**(ctx.output_versions or {}), number: (version_of(out), ctx.order)}
     else:
         value = wrap(out._a)
         value._node, value._nr, value._rg = ctx, number, True

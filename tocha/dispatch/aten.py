@@ -261,6 +261,8 @@ _WHOLE = {
     **dict.fromkeys("zeros_like ones_like empty_like full_like rand_like randn_like new_zeros new_ones new_empty new_full zeros ones full arange eye " "linspace rand randn randint randperm detach".split(), "default"),
     "empty": "memory_format",
 }  # fmt: skip
+#: Functions that make a tensor after another's kind: the result is batched, or dual, like it.
+LIKE = frozenset("zeros_like ones_like empty_like full_like new_zeros new_ones new_empty new_full".split())
 _SIZES_FIRST = frozenset("zeros ones empty rand randn".split())
 _SIZES_SECOND = frozenset("new_zeros new_ones new_empty".split())
 _NOT_OPERATORS = frozenset(("requires_grad_", "share_memory_", "resize_", "resize_as_", "set_", "rename_"))

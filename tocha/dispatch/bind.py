@@ -51,10 +51,15 @@ def bind(prim: Prim, *args: Any, **params: Any) -> Any:
         if wanted and state.grad and prim.vjp is not None:
             record(prim, args, (out,), params)
         return out
-    outs = tuple([wrap(np.asarray(g) if isinstance(g, _SCALARS) else g) for g in (got if got.__class__ is tuple else (got,))])
+    outs = tuple([wrap(g if g.__class__ is _ndarray else _array(g)) for g in (got if got.__class__ is tuple else (got,))])
     if wanted and state.grad and prim.vjp is not None:
         record(prim, args, outs, params)
     return outs[0] if len(prim.outputs) == 1 else outs
+
+
+def _array(got: Any) -> Any:
+    """A kernel's result as an array: NumPy hands 0-d results back as scalars."""
+    return np.asarray(got) if isinstance(got, _SCALARS) else got
 
 
 Prim.__call__ = bind  # type: ignore[method-assign, assignment]

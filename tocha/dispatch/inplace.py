@@ -13,7 +13,7 @@ from tocha.autograd.graph import Node, version_of
 from tocha.autograd.mode import no_grad, state
 from tocha.autograd.views import refresh, replay
 from tocha.backends import geometry, namespace
-from tocha.dispatch.override import INTERPRETERS, NO_DISPATCH, alias_as, in_memory
+from tocha.dispatch.override import HOLLOW, INTERPRETERS, NO_DISPATCH, alias_as, in_memory
 from tocha.dispatch.prim import edge_of
 from tocha.tensor import Tensor, View
 
@@ -23,6 +23,9 @@ _REAL_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64))
 
 def check_writable(target: Tensor, operator: str) -> None:
     """Raise before anything is computed if `target` may not be changed in place."""
+    if target.__class__ in HOLLOW:
+        check_writable(target.inner, operator)  # type: ignore[attr-defined]
+        return
     view = target._view
     if state.grad and (target._rg or (view is not None and view.base._rg)):
         if target._rg is True and target._node is None:

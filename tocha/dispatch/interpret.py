@@ -103,7 +103,10 @@ def run_function(public: Any, implementation: Any, args: tuple[Any, ...], kwargs
     stack = stacks.interpreters
     mode = stack[-1] if stack and isinstance(stack[-1], TorchDispatchMode) else None
     if mode is None and (stack or not _dispatching(args, kwargs)):
-        return implementation(*args, **kwargs)
+        got = implementation(*args, **kwargs)
+        if stack and args and public.__name__ in aten.LIKE and hasattr(stack[-1], "like"):
+            return stack[-1].like(args[0], got)
+        return got
     name = getattr(public, "__name__", "")
     func = aten.whole_call(name, args, kwargs)
     if func is None:

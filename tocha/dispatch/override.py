@@ -22,6 +22,8 @@ INTERPRETERS: list[Any] = []
 
 PLAIN: set[Any] = {Tensor}  # no __torch_function__ of their own
 NO_DISPATCH: set[Any] = {Tensor}  # no __torch_dispatch__
+#: Classes of this package whose elements are not (only) in their own array: batched and dual tensors.
+HOLLOW: set[Any] = set()
 
 
 class _Stacks(threading.local):
@@ -51,6 +53,18 @@ def classify(cls: type) -> None:
             PLAIN.add(cls)
 
 
+def in_memory(*tensors: Any) -> bool:
+    """Whether writing to these tensors' own arrays is all there is to change: they are no wrappers around others."""
+    return not any(isinstance(t, Tensor) and (t.__class__ in HOLLOW or t.__class__ not in NO_DISPATCH) for t in tensors)
+
+
+def elements(tensor: Any) -> Any:
+    """The array with a tensor's elements: of all examples if it is batched, of the primal if it is dual."""
+    while tensor.__class__ in HOLLOW:
+        tensor = tensor.inner
+    return tensor._a
+
+
 def _function_of(cls: type) -> Any:
     found = getattr(cls, "__torch_function__", None)
     return getattr(found, "__func__", found)
@@ -70,7 +84,7 @@ class _Overrides(dict[type, bool]):
         elif issubclass(cls, (list, tuple)):
             look = True
         else:
-            look = _has_function(cls) or (issubclass(cls, Tensor) and hasattr(cls, "__torch_dispatch__"))
+            look = cls in HOLLOW or _has_function(cls) or (issubclass(cls, Tensor) and hasattr(cls, "__torch_dispatch__"))
         self[cls] = look
         return look
 
@@ -118,7 +132,7 @@ def _collect_overloaded(a: Any, depth: int, found: list[Any]) -> None:
             for item in a:
                 _collect_overloaded(item, depth + 1, found)
         return
-    if not _has_function(cls):
+    if cls in HOLLOW or not _has_function(cls):
         return
     place = next((i for i, f in enumerate(found) if issubclass(cls, type(f))), len(found))
     found.insert(place, a)
@@ -299,6 +313,26 @@ def dispatch_prim(prim: Any, args: tuple[Any, ...], params: dict[str, Any]) -> A
     from tocha.dispatch import interpret
 
     return interpret.run(prim, args, params)
+
+
+def _delegated(name: str) -> property:
+    def get(self: Any) -> Any:
+        return getattr(self.inner, name)
+
+    def put(self: Any, value: Any) -> None:
+        if "inner" in self.__dict__:
+            setattr(self.inner, name, value)
+
+    return property(get, put)
+
+
+class Hollow(Tensor):
+    """Base of tensors that stand for another one, `inner`, which also has their place on the tape."""
+
+    inner: Tensor
+    _rg = _delegated("_rg")
+    _node = _delegated("_node")
+    _nr = _delegated("_nr")
 
 
 __all__ = ["FUNCTION_MODES", "HANDLERS", "INTERPRETERS", "NO_DISPATCH", "OVERRIDES", "PLAIN", "View"]

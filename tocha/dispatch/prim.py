@@ -123,7 +123,7 @@ class Plan:
     """For one primitive and one set of wanted gradients: the values to save, and each rule with the positions of its
     arguments among them."""
 
-    __slots__ = ("in_order", "joint", "node_class", "outputs", "prim", "rules", "sources", "special", "tensors", "variadic")
+    __slots__ = ("arguments", "in_order", "joint", "node_class", "outputs", "prim", "rules", "sources", "special", "tensors", "variadic")
 
     def __init__(self, prim: Prim, needs: tuple[bool, ...]) -> None:
         self.prim = prim
@@ -142,6 +142,8 @@ class Plan:
             rules.append((i, function, tuple(positions), tuple(keywords.items())))
         self.rules = tuple(rules)
         self.sources = tuple(sources)
+        only_arguments = all(kind == ARGUMENT for kind, _ in self.sources)
+        self.arguments = tuple(key for _, key in self.sources) if only_arguments else None
         self.tensors = tuple(p for p, (kind, _) in enumerate(self.sources) if kind == ARGUMENT)
         self.variadic = any(kind == ALL_ARGUMENTS for kind, _ in self.sources)
         self.special = self.variadic or any(kind == OUTPUT for kind, _ in self.sources)
@@ -301,8 +303,8 @@ def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict
             edges.append(None)
     key = tuple(needs)
     plan = prim.plans.get(key) or prim.plan(key)
-    saved: list[Any] = []
-    for kind, where in plan.sources:
+    saved: list[Any] = [] if plan.arguments is None else [args[where] for where in plan.arguments]
+    for kind, where in plan.sources if plan.arguments is None else ():
         if kind == ARGUMENT:
             saved.append(args[where])
         elif kind == PARAMETER:
@@ -328,13 +330,16 @@ def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict
         node.fit = _targets(args, outs[0]._a)
     if state.grad == 2:
         _slow_record(node, args, outs)
-    number = 0
-    for out in outs:
+    out = outs[0]
+    if out._a.dtype.kind not in "biu" and out._node is None:
+        out._rg = True
+        out._node = node
+    for number in range(1, len(outs)):
+        out = outs[number]
         if out._a.dtype.kind not in "biu" and out._node is None:
             out._rg = True
             out._node = node
             out._nr = number
-        number += 1
 
 
 def _targets(args: Sequence[Any], out: Any) -> Any:

@@ -6,12 +6,13 @@ has one batching rule; primitives without one are run example by example, which 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.interpret import pop, push
-from tocha.dispatch.override import NO_DISPATCH, PLAIN, stacks
+from tocha.dispatch.override import HOLLOW, NO_DISPATCH, Hollow, stacks
 from tocha.dispatch.prim import Prim
 from tocha.tensor import Tensor, wrap_as
 
@@ -19,11 +20,15 @@ Shape = tuple[int, ...]
 _ALL = slice(None)
 
 
-class Batched(Tensor):
+class Batched(Hollow):
     """A tensor inside vmap: `value` has the batch as dimension 0, the tensor itself the shape of one example."""
 
-    value: Tensor
     level: int
+
+    @property
+    def value(self) -> Tensor:
+        """The tensor with all examples."""
+        return self.inner
 
     @property
     def device(self) -> Any:
@@ -55,14 +60,13 @@ class Batched(Tensor):
         from tocha.dispatch.inplace import assign
 
         assign(self.value, lift(value, self.level, self.value._a.shape[0]), operator)
-        self._rg = self.value._rg
         return self
 
     def __repr__(self, *unused: Any, **options: Any) -> str:
         return f"BatchedTensor(lvl={self.level}, bdim=0, value={self.value!r})"
 
 
-PLAIN.add(Batched)
+HOLLOW.add(Batched)
 NO_DISPATCH.add(Batched)
 
 
@@ -71,8 +75,7 @@ def batched(value: Tensor, level: int) -> Batched:
     a = value._a
     shape, strides = a.shape[1:], a.strides[1:]
     out: Batched = wrap_as(Batched, MetaArray(shape, a.dtype, strides))
-    out.value, out.level = value, level
-    out._rg = value._rg
+    out.inner, out.level = value, level
     return out
 
 
@@ -89,11 +92,20 @@ class Vmap:
     def __init__(self, level: int, size: int, randomness: str = "error") -> None:
         self.level, self.size, self.randomness = level, size, randomness
 
+    def like(self, source: Any, got: Tensor) -> Tensor:
+        """A tensor newly made like a batched one is batched, so that examples can be written to apart."""
+        if not isinstance(source, Batched) or source.level != self.level:
+            return got
+        with off(self):
+            return batched(got.unsqueeze(0).repeat(self.size, *(1,) * got.ndim), self.level)
+
     def run(self, prim: Prim, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Apply the family's batching rule, or go example by example."""
         mine = [isinstance(a, Batched) and a.level == self.level for a in args]
         if not any(mine):
             return prim(*args, **params)
+        if prim.name in _SHAPE_FROM_VALUES:
+            raise RuntimeError(f"vmap: {prim.name}: the shape of the result depends on values, so that examples may differ in it")
         values = [a.value if m else a for a, m in zip(args, mine, strict=True)]
         rule = prim.batch or _BY_NAME.get(prim.name) or _BY_FAMILY.get(prim.family)
         got = rule(prim, values, mine, params, self.size) if rule is not None else None
@@ -102,6 +114,73 @@ class Vmap:
         if isinstance(got, tuple):
             return tuple(batched(g, self.level) for g in got)
         return batched(got, self.level)
+
+
+@contextlib.contextmanager
+def off(level: Vmap) -> Iterator[None]:
+    """Around work on values of the innermost level: it does not apply to them."""
+    top = stacks.interpreters.pop()
+    assert top is level
+    try:
+        yield
+    finally:
+        stacks.interpreters.append(top)
+
+
+def drawing(name: str) -> Vmap | None:
+    """The vmap level for each of whose examples random values are to be drawn apart, if any; RuntimeError where vmap was
+    not told what to do about randomness."""
+    top = stacks.interpreters[-1] if stacks.interpreters else None
+    if not isinstance(top, Vmap):
+        return None
+    if top.randomness == "error":
+        raise RuntimeError(
+            f"vmap: called random operation {name} while in randomness error mode. Please either use the 'same' or 'different' "
+            "randomness flags on vmap or perform the randomness operation out of vmap"
+        )
+    return top if top.randomness == "different" else None
+
+
+class VmapInfo(NamedTuple):
+    """What a Function's own vmap rule is told."""
+
+    batch_size: int
+    randomness: str
+
+
+def apply_function(cls: Any, args: tuple[Any, ...], level: Vmap) -> Any:
+    """A custom Function on batched tensors: by its vmap rule, or example by example where it asks for a generated one."""
+    from tocha.autograd.function import Function
+    from tocha.ops.shape import stack
+
+    mine = [isinstance(a, Batched) and a.level == level.level for a in args]
+    values = [a.value if m else a for a, m in zip(args, mine, strict=True)]
+    own_rule = cls.vmap is not Function.vmap
+    if own_rule and cls.generate_vmap_rule:
+        raise RuntimeError(f"You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True and an overriden vmap staticmethod.")
+    if not own_rule and not cls.generate_vmap_rule:
+        raise RuntimeError(
+            f"You tried to vmap over {cls.__name__}, but it does not have vmap support. Please override and implement the vmap "
+            "staticmethod or set generate_vmap_rule=True."
+        )
+    top = stacks.interpreters.pop()
+    try:
+        if own_rule:
+            in_dims = tuple(0 if m else None for m in mine)
+            got, dims = cls.vmap(VmapInfo(level.size, level.randomness), in_dims, *values)
+            several = isinstance(got, tuple)
+            outs = got if several else (got,)
+            dims = dims if isinstance(dims, tuple) else (dims,) * len(outs)
+            results = [(o, False) if d is None else (o.movedim(d, 0), True) for o, d in zip(outs, dims, strict=True)]
+        else:
+            rows = [cls.apply(*[v.select(0, i) if m else v for v, m in zip(values, mine, strict=True)]) for i in range(level.size)]
+            several = isinstance(rows[0], tuple)
+            columns = list(zip(*rows, strict=True)) if several else [tuple(rows)]
+            results = [(stack(list(c)), True) if isinstance(c[0], Tensor) else (c[0], False) for c in columns]
+    finally:
+        stacks.interpreters.append(top)
+    wrapped = tuple(batched(o, level.level) if b else o for o, b in results)
+    return wrapped if several else wrapped[0]
 
 
 def enter(size: int, randomness: str) -> Vmap:
@@ -192,7 +271,7 @@ def _cat(prim: Prim, values: list[Any], mine: list[bool], params: dict[str, Any]
 
 def _matmul(prim: Prim, values: list[Any], mine: list[bool], params: dict[str, Any], size: int) -> Any:
     """Any product of at most two matrices per example is a batched product."""
-    x, y = values
+    x, y = values = [v.mT if params.get(flag) else v for v, flag in zip(values, ("ta", "tb"), strict=True)]
     ranks = [v.ndim - m for v, m in zip(values, mine, strict=True)]
     if ranks == [1, 1]:
         return (x * y).sum(-1)
@@ -237,10 +316,72 @@ _BY_NAME: dict[str, Callable[..., Any]] = {
 }
 
 
-def lower(tensors: Any, size: int | None = None) -> tuple[list[Any], int | None]:
-    """Values of the innermost level's batched tensors, for autograd calls made inside vmap."""
+#: Primitives whose outputs' shapes depend on values.
+_SHAPE_FROM_VALUES = frozenset(("nonzero", "unique", "bincount"))
+
+
+def levels() -> list[Vmap]:
+    """The vmap levels in force, the outermost first."""
+    return [i for i in stacks.interpreters if isinstance(i, Vmap)]
+
+
+def levels_of(tensors: Iterable[Any]) -> list[Vmap]:
+    """Those levels in force at which some of the tensors is batched."""
+    found = set()
+    for t in tensors:
+        while t.__class__ in HOLLOW:
+            if isinstance(t, Batched):
+                found.add(t.level)
+            t = t.inner
+    return [level for level in levels() if level.level in found]
+
+
+def down(x: Any, through: list[Vmap]) -> Tensor:
+    """The tensor behind one that may be batched at these levels, expanded at those where it isn't: their batch dimensions
+    come first. It stays batched at other levels."""
+    for level in reversed(through):
+        with outside([i for i in levels() if i.level >= level.level]):
+            v, above = _peel(x, level.level)
+            if isinstance(v, Batched) and v.level == level.level:
+                v = v.value.movedim(0, len(above)) if above else v.value  # the very tensor, which may be a leaf
+            else:
+                v = v.unsqueeze(len(above))
+                v = v.expand(*v.shape[: len(above)], level.size, *v.shape[len(above) + 1 :])
+        x = _rewrap(v, above)
+    return x
+
+
+def up(value: Tensor, through: list[Vmap]) -> Tensor:
+    """The inverse of `down`."""
+    for level in through:
+        with outside([i for i in levels() if i.level >= level.level]):
+            v, above = _peel(value, level.level)
+            v = batched(v.movedim(len(above), 0) if above else v, level.level)
+        value = _rewrap(v, above)
+    return value
+
+
+def _peel(x: Any, level: int) -> tuple[Any, list[int]]:
+    """What lies under x's batches at levels above `level`, and those levels."""
+    above = []
+    while isinstance(x, Batched) and x.level > level:
+        above.append(x.level)
+        x = x.value
+    return x, above
+
+
+def _rewrap(x: Tensor, above: list[int]) -> Tensor:
+    for level in reversed(above):
+        x = batched(x, level)
+    return x
+
+
+@contextlib.contextmanager
+def outside(through: list[Vmap]) -> Iterator[None]:
+    """Around work on tensors from `down`: no vmap applies to them."""
     stack = stacks.interpreters
-    level = stack[-1].level if stack and isinstance(stack[-1], Vmap) else None
-    if level is None:
-        return list(tensors), None
-    return [t.value if isinstance(t, Batched) and t.level == level else t for t in tensors], level
+    stacks.interpreters = [i for i in stack if i not in through]
+    try:
+        yield
+    finally:
+        stacks.interpreters = stack

@@ -10,8 +10,10 @@ from typing import Any
 from tocha.autograd.engine import grad as engine_grad
 from tocha.autograd.functional import push_forward
 from tocha.autograd.mode import enable_grad
-from tocha.dispatch.override import stacks
-from tocha.dispatch.vmap import Batched, Vmap, batched, lift, lower
+from tocha.dispatch.prim import edge_of
+from tocha.dispatch.vmap import down, levels_of, outside, up
+from tocha.dispatch.vmap import levels as vmap_levels
+from tocha.func._vmap import vmap
 from tocha.tensor import Tensor
 from tocha.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
@@ -37,46 +39,54 @@ class _Level:
 def _fresh(x: Any) -> Any:
     """A tensor to differentiate with respect to: a new leaf, or a step away from an outer transform's tape."""
     if not isinstance(x, Tensor):
-        raise TypeError(f"grad: expected tensors to differentiate with respect to, got {type(x).__name__}")
+        raise ValueError(f"grad: expected tensors to differentiate with respect to, got {type(x).__name__}")
     if not (x.dtype.is_floating_point or x.dtype.is_complex):
         raise RuntimeError(f"only Tensors of floating point dtype can require gradients, got {x.dtype}")
-    stack = stacks.interpreters
-    if stack and isinstance(stack[-1], Vmap):
-        level = stack[-1]
-        value = lift(x, level.level, level.size)
-        return batched(value.clone() if value.requires_grad else value.detach().requires_grad_(), level.level)
-    return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
+    through = vmap_levels()
+    value = down(x, through)
+    with outside(through):
+        if value.requires_grad:
+            value = value.view_as(value)
+        else:
+            value = value.detach().requires_grad_()
+            value.__dict__["_of_transform"] = True
+    return up(value, through)
 
 
-def _keep_tape(xs: list[Tensor]) -> bool:
-    return _depth.count > 1 or any(_outer(x) for x in xs)
-
-
-def _outer(x: Any) -> bool:
-    value = x.value if isinstance(x, Batched) else x
-    return bool(value._node is not None)
+def _keep_tape(fresh: list[Tensor], outs: list[Any]) -> bool:
+    """Whether gradients must be on the tape: inside another transform, or where outputs depend on more than `fresh`."""
+    if _depth.count > 1:
+        return True
+    through = levels_of((*fresh, *outs))
+    own = {id(down(x, through)) for x in fresh}
+    places = [edge_of(v) for o in outs if isinstance(o, Tensor) and (v := down(o, through))._rg]
+    seen = set(map(id, places))
+    while places:
+        place = places.pop()
+        if isinstance(place, Tensor) and id(place) not in own and "_of_transform" not in place.__dict__:
+            return True
+        for edge in getattr(place, "edges", ()):
+            if edge is not None and id(edge) not in seen:
+                seen.add(id(edge))
+                places.append(edge)
+    return False
 
 
 def _gradients(outs: list[Tensor], xs: list[Tensor], cotangents: list[Any], keep: bool, retain: bool = False) -> list[Tensor]:
     """autograd.grad, on the values when inside vmap (examples don't mix, so a summed gradient is each one's own)."""
-    lowered_x, level = lower(xs)
-    if level is not None:
-        size = lowered_x[0].shape[0]
-        outs = [o.value if isinstance(o, Batched) and o.level == level else lift(o, level, size) for o in outs]
-        cotangents = [lift(c, level, size) for c in cotangents]
-        interpreter = stacks.interpreters.pop()
-    try:
-        pairs = [(o, c) for o, c in zip(outs, cotangents, strict=True) if o.requires_grad]
+    through = levels_of((*xs, *outs))  # cotangents alone may be batched at further levels, which stay in force
+    values = [down(x, through) for x in xs]
+    pairs = [(down(o, through), down(c, through)) for o, c in zip(outs, cotangents, strict=True)]
+    pairs = [(o, c) for o, c in pairs if o.requires_grad]
+    with outside(through):
         found: Any = (None,) * len(xs)
         if pairs:
             found = engine_grad(
-                [o for o, _ in pairs], lowered_x, [c for _, c in pairs], create_graph=keep, retain_graph=keep or retain, allow_unused=True
-            )
-        grads = [x.detach().new_zeros(x.shape) if g is None else g for g, x in zip(found, lowered_x, strict=True)]
-    finally:
-        if level is not None:
-            stacks.interpreters.append(interpreter)
-    return grads if level is None else [batched(g, level) for g in grads]
+                [o for o, _ in pairs], values, [c for _, c in pairs], create_graph=keep, retain_graph=keep or retain,
+                allow_unused=True,
+            )  # fmt: skip
+        grads = [x.detach().new_zeros(x.shape) if g is None else g for g, x in zip(found, values, strict=True)]
+    return [up(g, through) for g in grads]
 
 
 def _split_args(args: tuple[Any, ...], argnums: Any) -> tuple[tuple[int, ...], list[Any]]:
@@ -104,7 +114,7 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
                 raise RuntimeError(f"Expected f(*args) to return a tensor, got {type(out).__name__}")
             if out.numel() != 1:
                 raise RuntimeError(f"grad_and_value(f)(*args): Expected f(*args) to return a scalar tensor, got tensor with {out.ndim} dims.")
-            keep = _keep_tape(fresh)
+            keep = _keep_tape(fresh, [out])
             grads = tree_unflatten(_gradients([out], fresh, [out.detach().new_ones(out.shape)], keep), spec)
         given = grads[0] if not isinstance(argnums, tuple) else tuple(grads)
         value = out if keep else out.detach()
@@ -135,7 +145,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         got = func(*tree_unflatten(fresh, spec))
         got, aux = got if has_aux else (got, None)
         outs, out_spec = tree_flatten(got)
-        keep = _keep_tape(fresh)
+        keep = _keep_tape(fresh, outs)
 
     def pull_back(*cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
         given = tree_flatten(cotangents[0] if len(cotangents) == 1 else cotangents)[0]
@@ -164,8 +174,12 @@ def jvp(func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any,
         got = func(*tree_unflatten(fresh, spec))
         got, aux = got if has_aux else (got, None)
         outs, out_spec = tree_flatten(got)
-        keep = _keep_tape(fresh) or any(v.requires_grad for v in vectors)
-        pushed = push_forward(tuple(outs), tuple(fresh), tuple(vectors), keep, strict)
+        keep = _keep_tape(fresh, outs) or any(v.requires_grad for v in vectors)
+        through = levels_of((*fresh, *outs))
+        lowered = [tuple(down(t, through) for t in ts) for ts in (outs, fresh, vectors)]
+        with outside(through):
+            pushed = push_forward(*lowered, keep, strict)
+        pushed = tuple(up(p, through) for p in pushed)
         shown = [o if keep else o.detach() for o in outs]
         pushed = pushed if keep else tuple(p.detach() for p in pushed)
     result = (tree_unflatten(shown, out_spec), tree_unflatten(pushed, out_spec))
@@ -192,11 +206,9 @@ def jacrev(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False,
         outs, out_spec = tree_flatten(found[0])
         blocks = []
         for k, out in enumerate(outs):
-            rows = []
-            for i in range(out.numel()):
-                units = [_unit(o, i if j == k else None) for j, o in enumerate(outs)]
-                rows.append(found[1](tree_unflatten(units, out_spec)))
-            blocks.append(_stack_rows(rows, out, chosen))
+            units = [_units(o, out.numel(), j == k) for j, o in enumerate(outs)]
+            rows = vmap(found[1], chunk_size=chunk_size)(tree_unflatten(units, out_spec)) if out.numel() else ()
+            blocks.append(_shaped(rows, out, chosen))
         picked = [b if isinstance(argnums, tuple) else b[0] for b in blocks]
         jacobian = tree_unflatten(picked, out_spec)
         return (jacobian, found[2]) if has_aux else jacobian
@@ -204,26 +216,21 @@ def jacrev(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False,
     return wrapped
 
 
-def _unit(out: Tensor, i: int | None) -> Tensor:
-    """Zeros of out's shape with a 1 at flat place i."""
+def _units(out: Tensor, count: int, own: bool) -> Tensor:
+    """`count` cotangents for `out`: its unit tensors if `own`, else zeros."""
     from tocha.ops.creation import make
 
-    flat = make((out.numel(),), out.dtype, out.device, 0)
-    if i is not None:
-        flat[i] = 1
-    return flat.reshape(out.shape)
+    flat = make((count, out.numel()), out.dtype, out.device, 0)
+    if own:
+        flat.fill_diagonal_(1)
+    return flat.reshape(count, *out.shape)
 
 
-def _stack_rows(rows: list[Any], out: Tensor, chosen: list[Any]) -> Any:
-    from tocha.ops.shape import stack
-
-    leaves = [tree_flatten(r)[0] for r in rows]
+def _shaped(rows: Any, out: Tensor, chosen: list[Any]) -> Any:
+    """The stacked rows of a Jacobian as output.shape + input.shape, in the structure of the inputs."""
     flat, spec = tree_flatten(tuple(chosen))
-    columns = [
-        stack([row[j] for row in leaves]).reshape(*out.shape, *x.shape) if leaves else x.new_zeros((*out.shape, *x.shape))
-        for j, x in enumerate(flat)
-    ]
-    return tree_unflatten(columns, spec)
+    leaves = tree_flatten(rows)[0] or [x.new_zeros((0, *x.shape)) for x in flat]
+    return tree_unflatten([r.reshape(*out.shape, *x.shape) for r, x in zip(leaves, flat, strict=True)], spec)
 
 
 def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *, randomness: str = "error") -> Any:

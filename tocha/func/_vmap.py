@@ -16,8 +16,8 @@ def vmap(
 ) -> Callable[..., Any]:
     """A function that applies `func` to every slice of its inputs along `in_dims` and stacks the results at `out_dims`.
 
-    `in_dims`: an int, None (not mapped) or a structure of them matching the positional inputs; keyword inputs are mapped
-    over dimension 0. `chunk_size` bounds how many examples run at once.
+    `in_dims`: an int, None (not mapped) or a structure of them matching the positional inputs; keyword inputs are not
+    mapped. `chunk_size` bounds how many examples run at once.
     """
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
@@ -52,7 +52,7 @@ def _read(func: Any, in_dims: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     dims = broadcast_to(tuple(in_dims) if isinstance(in_dims, list) else in_dims, args_spec)
     if dims is None:
         raise ValueError(f"vmap({name}, in_dims={in_dims}): in_dims is not compatible with the structure of inputs")
-    dims += [0 if isinstance(x, Tensor) else None for x in leaves[len(flat_args) :]]
+    dims += [None] * (len(leaves) - len(flat_args))
     if isinstance(in_dims, int):
         dims = [d if isinstance(x, Tensor) else None for d, x in zip(dims, leaves, strict=True)]
     sizes = set()

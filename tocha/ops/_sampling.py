@@ -13,8 +13,11 @@ from tocha import dtypes
 from tocha.autograd.mode import state
 from tocha.backends import for_device, namespace
 from tocha.device import device as Device
-from tocha.dispatch.inplace import check_writable, mutated, store
+from tocha.dispatch.inplace import assign, check_writable, mutated, store
+from tocha.dispatch.override import in_memory, stacks
+from tocha.dispatch.vmap import batched, drawing, off
 from tocha.dtypes import dtype as DType
+from tocha.ops.creation import make
 from tocha.prims.pointwise import _refusal
 from tocha.random import Generator, engine_for
 from tocha.rng.mt19937 import MT19937
@@ -38,6 +41,10 @@ def fresh(
     shape: Shape, dtype: DType, device: Device, generator: Generator | None, name: str, draw: Draw
 ) -> Tensor:
     """A new contiguous tensor of random values."""
+    level = drawing(name) if stacks.interpreters else None
+    if level is not None:
+        with off(level):
+            return batched(fresh((level.size, *shape), dtype, device, generator, name, draw), level.level)
     xp = for_device(device)
     count = 1
     for n in shape:
@@ -52,6 +59,11 @@ def fresh(
 def fill(target: Tensor, generator: Generator | None, name: str, draw: Draw, at_once: bool = False) -> Tensor:
     """Overwrite `target` with random values; `at_once` where draws don't simply follow one another."""
     check_writable(target, name)
+    if not in_memory(target):
+        example = make(tuple(target._a.shape), target.dtype, target.device)
+        return assign(target, overwrite(example, generator, name, draw, at_once), name)
+    if stacks.interpreters and drawing(name) is not None:
+        raise RuntimeError(f"vmap: {name}: Cannot ask for different inplace randomness on an unbatched tensor. Use the out-of-place form")
     overwrite(target, generator, name, draw, at_once)
     mutated(target, None, name)
     return target
@@ -60,7 +72,13 @@ def fill(target: Tensor, generator: Generator | None, name: str, draw: Draw, at_
 def overwrite(
     target: Tensor, generator: Generator | None, name: str, draw: Draw, at_once: bool = False
 ) -> Tensor:
-    """Put random values into `target` in memory order, as torch does, without booking a change."""
+    """Put random values into `target` (new memory) in memory order, as torch does, without booking a change. Returns the
+    tensor to go on with: inside vmap another one, which has values of its own for each example."""
+    level = drawing(name) if stacks.interpreters else None
+    if level is not None:
+        with off(level):
+            many = make((level.size, *target._a.shape), target.dtype, target.device)
+            return batched(overwrite(many, generator, name, draw, at_once), level.level)
     array = target._a
     xp = namespace(array)
     if xp.name == "meta" or array.size == 0:

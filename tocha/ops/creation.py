@@ -12,7 +12,8 @@ from tocha import dtypes
 from tocha.backends import for_device, namespace
 from tocha.device import Size, preserve_format, strided
 from tocha.device import device as Device
-from tocha.dispatch.inplace import check_writable, mutated, store
+from tocha.dispatch.inplace import assign, check_writable, mutated, store
+from tocha.dispatch.override import in_memory
 from tocha.dispatch.registry import op
 from tocha.dtypes import dtype as DType
 from tocha.ops.arguments import check_dtype, check_sizes, scalar_of, shape_of, to_device
@@ -427,6 +428,8 @@ def fill_(input: Tensor, value: Any) -> Tensor:
 def _fill(input: Tensor, value: Any, name: str) -> Tensor:
     check_writable(input, name)
     number = scalar_of(value, input.dtype)
+    if not in_memory(input):
+        return assign(input, make(input._a.shape, input.dtype, input.device, number), name)
     if input._a.__class__ is np.ndarray:
         input._a[...] = number
     else:

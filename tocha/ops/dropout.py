@@ -110,7 +110,7 @@ def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor,
     if not 0 <= p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
     mask = empty_like(input.detach(), dtype=dtypes.bool_)
-    overwrite(mask, None, "native_dropout", lambda e, n, d, c: discrete.bernoulli(e, n, 1 - p))
+    mask = overwrite(mask, None, "native_dropout", lambda e, n, d, c: discrete.bernoulli(e, n, 1 - p))
     return input.mul(mask).mul(0.0 if p == 1 else 1 / (1 - p)), mask
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tocha import dtypes
 from tocha.autograd.mode import no_grad
+from tocha.dispatch.override import elements
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
 from tocha.prims import embedding as prims
@@ -17,7 +18,7 @@ def _check_indices(name: str, indices: Tensor, rows: int) -> None:
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
             f"torch.{indices.dtype.name} instead (while checking arguments for {name})"
         )
-    a = indices._a
+    a = elements(indices)
     if a.size and indices.is_cpu and (int(a.max()) >= rows or int(a.min()) < 0):
         bad = int(a.max()) if int(a.max()) >= rows else int(a.min())
         raise IndexError(f"index out of range in self: {name} got index {bad} for a weight of {rows} rows")
@@ -161,7 +162,8 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
             raise RuntimeError("Can not infer total number of classes from empty tensor.")
         return tensor.new_zeros((*tensor._a.shape, num_classes))
     if not tensor.is_meta:
-        low, high = int(tensor.min()), int(tensor.max())
+        values = elements(tensor)
+        low, high = int(values.min()), int(values.max())
         if low < 0:
             raise RuntimeError(f"Class values must be non-negative, got {low}.")
         if num_classes == -1:

@@ -15,7 +15,7 @@ from tocha.autograd.graph import version_of
 from tocha.autograd.mode import state
 from tocha.backends import namespace
 from tocha.dispatch.inplace import assign, check_writable, mutated
-from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function
+from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function, in_memory
 from tocha.dispatch.prim import record
 from tocha.dispatch.registry import name_it
 from tocha.dtypes import HALF_NP
@@ -118,7 +118,7 @@ def _take_several(a: Any, index: tuple[Any, ...]) -> Any:
 def _put_plain(input: Tensor, key: Any, value: Any) -> bool:
     """`input[key] = value` straight in CPU memory where no history is involved; False where it isn't that simple."""
     a = input._a
-    if a.__class__ is not _ndarray or 0 in a.strides:
+    if a.__class__ is not _ndarray or 0 in a.strides or not in_memory(input):
         return False
     if value.__class__ in PLAIN:
         if (state.grad and (input._rg or value._rg)) or value._a.dtype is not a.dtype or value._a.__class__ is not _ndarray:
@@ -337,7 +337,7 @@ def _read_tensor(i: Tensor) -> Any:
             "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.", UserWarning, stacklevel=7
         )
         return i.bool()
-    if i.ndim == 0 and dtype.kind in "iu":
+    if i.ndim == 0 and dtype.kind in "iu" and in_memory(i):
         return int(i.item())
     if dtype not in INDEX_TYPES:
         raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
@@ -445,7 +445,7 @@ def put(
     """`index_put_` in the tensor's memory, with history where a gradient is wanted."""
     check_writable(target, name)
     value = check_put(target, indices, dims, value, accumulate)
-    if (state.grad and (target._rg or value._rg)) or target.is_meta:
+    if (state.grad and (target._rg or value._rg)) or target.is_meta or not in_memory(target, value, *indices):
         return assign(target, prims.index_put(target, value, *indices, dims=dims, accumulate=accumulate), name)
     xp = namespace(target._a)
     arrays = tuple(i._a for i in indices)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from tocha import dtypes
+from tocha.dispatch.override import elements
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor, wrap_dim
 from tocha.ops.matmul import matmul
@@ -52,7 +53,7 @@ def same_dtype(name: str, a: Tensor, b: Tensor) -> None:
 
 def _failed(info: Tensor) -> tuple[int, str, int] | None:
     """The first non-zero info: its value, '(Batch element i): ' and i."""
-    if info.is_meta or not info._a.size or not bool(info._a.any()):
+    if info.is_meta or not info._a.size or not bool(elements(info).any()):
         return None
     flat = info.reshape(-1)
     i = int((flat != 0).to(dtypes.int64).argmax())

@@ -9,6 +9,7 @@ import numpy as np
 
 from tocha.backends import namespace
 from tocha.dispatch.inplace import check_writable, mutated, store
+from tocha.dispatch.override import in_memory
 from tocha.dispatch.registry import op
 from tocha.ops.creation import legacy_tensor
 from tocha.prims.indexing import element_strides
@@ -64,6 +65,8 @@ def _elementwise(input: Tensor, function: Callable[..., Any], name: str, others:
     columns = [t.expand(input.shape).reshape(-1).tolist() for t in (input, *others)]
     found = [function(*row) for row in zip(*columns, strict=True)]
     values = np.array(found, dtype=input._a.dtype).reshape(input._a.shape)
+    if not in_memory(input):
+        raise RuntimeError(f"{name} can't be used inside vmap or forward-mode differentiation, or on wrapper tensors")
     check_writable(input, name)
     store(input._a, values)
     mutated(input, None, name)

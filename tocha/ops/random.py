@@ -144,7 +144,7 @@ def _unit_like(name: str, rule: Callable[[DType, float, float], Draw], doc: str)
         check_tensor(input, name)
         found = check_dtype(dtype, name) or input.dtype
         out = empty_like(input, dtype=found, layout=layout, device=device, memory_format=memory_format)
-        overwrite(out, generator, name, rule(found, 0.0, 1.0))
+        out = overwrite(out, generator, name, rule(found, 0.0, 1.0))
         return out.requires_grad_() if requires_grad else out
 
     make.__name__, make.__doc__ = name, doc
@@ -213,7 +213,7 @@ def randint_like(
     found = check_dtype(dtype, "randint_like") or input.dtype
     draw = _integers(found, low, high)
     out = empty_like(input, dtype=found, layout=layout, device=device, memory_format=memory_format)
-    overwrite(out, generator, "randint_like", draw)
+    out = overwrite(out, generator, "randint_like", draw)
     return out.requires_grad_() if requires_grad else out
 
 

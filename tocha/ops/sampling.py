@@ -10,11 +10,12 @@ from tocha import dtypes
 from tocha.backends import namespace
 from tocha.device import contiguous_format
 from tocha.dispatch.inplace import resize_output
+from tocha.dispatch.override import in_memory
 from tocha.dispatch.registry import op
 from tocha.ops._sampling import fill, fresh, overwrite, refuse, require_float
 from tocha.ops.arguments import check_tensor
 from tocha.ops.creation import empty_like
-from tocha.ops.random import track
+from tocha.ops.random import rand_like, track
 from tocha.prims.pointwise import broadcast_shapes
 from tocha.random import Generator
 from tocha.rng import continuous, discrete, rejection
@@ -78,9 +79,11 @@ def bernoulli(
     if out is not None:
         resize_output("bernoulli", out, input._a.shape)
         return bernoulli_(out, input, generator=generator)
+    if p is None and not in_memory(input):
+        return (rand_like(input.detach()) < input).to(input.dtype)
     result = empty_like(input.detach(), memory_format=contiguous_format)
     rule = _bernoulli_tensor(result, input) if p is None else _bernoulli_scalar(result, float(p))
-    overwrite(result, generator, "bernoulli", rule, at_once=p is None)
+    result = overwrite(result, generator, "bernoulli", rule, at_once=p is None)
     return track(result, input)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from tocha import dtypes
 from tocha.autograd.mode import state
 from tocha.dispatch.inplace import assign, check_writable, mutated
+from tocha.dispatch.override import in_memory
 from tocha.dispatch.promote import result_type
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor, scalar_of
@@ -103,7 +104,7 @@ def masked_fill_(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """Set elements under the mask, which broadcasts to input, to `value` (torch docs: Tensor.masked_fill_)."""
     check_writable(input, "masked_fill_")
     mask, filled = _mask(mask, "masked_fill"), _fill_value(input, value, "masked_fill_")
-    if (state.grad and (input._rg or filled._rg)) or input.is_meta:
+    if (state.grad and (input._rg or filled._rg)) or input.is_meta or not in_memory(input, mask, filled):
         return assign(input, masked_fill(input, mask, filled), "masked_fill_")
     if broadcast_shapes("masked_fill_", input._a.shape, mask._a.shape) != input._a.shape:
         return assign(input, masked_fill(input, mask, filled), "masked_fill_")

@@ -18,10 +18,10 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.autograd.mode import state
-from tocha.backends import cpu, meta, namespace
+from tocha.backends import cpu, meta, namespace, native
 from tocha.dispatch import override
 from tocha.dispatch.bind import one_device, unusual
-from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function
+from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function, in_memory
 from tocha.dispatch.prim import ARGUMENT, OUTPUT, Plan, Prim, record, record_two
 from tocha.dispatch.promote import common_dtype
 from tocha.dispatch.registry import add_spellings, name_it
@@ -61,6 +61,7 @@ class Pointwise(Prim):
         self.eager = self.ufunc or _eager(scalar, output)
         self.direct = _direct_types(self.ufunc is not None, promote, output, refuse) if not self.parameters else frozenset[Any]()
         self.alike = _direct_types(False, promote, output, refuse)
+        self.native_least = native.LEAST["ufunc" if self.ufunc is not None else "rule"]
         ALL[name] = self
 
     def __call__(self, *args: Any, **params: Any) -> Any:
@@ -85,8 +86,11 @@ class Pointwise(Prim):
         return self.plain(args, params)
 
     def _plain_alike(self, args: tuple[Any, ...], arrays: list[Any], params: dict[str, Any], found: Any, wanted: bool) -> Tensor:
+        got = None
+        if arrays[0].size >= self.native_least or arrays[-1].size >= self.native_least:
+            got = self._native(arrays, found, dtypes.bool_.np if self.output == "bool" else found, params)
         try:
-            got = state.run(self.impl, cpu, *arrays, **params)
+            got = state.run(self.impl, cpu, *arrays, **params) if got is None else got
         except ValueError:
             self.broadcast([a.shape for a in arrays])  # raises torch's error if shapes are at fault
             raise
@@ -121,6 +125,10 @@ class Pointwise(Prim):
         if xp is meta:
             return meta.MetaArray(self.broadcast([np.shape(a) for a in arrays]), target)
         inner = _FLOAT32 if compute in HALF and self.half == "float32" else compute.np
+        if first.size >= native.LEAST["half"] and xp.name == "cpu":
+            got = self._native([a if hasattr(a, "strides") else number(a, inner) for a in arrays], inner, target, params)
+            if got is not None:
+                return got
         if xp.name == "cuda":
             return self._on_cuda(xp, arrays, compute.np, inner, target, params)
         arrays = [a.astype(inner, copy=False) if hasattr(a, "astype") else number(a, inner) for a in arrays]
@@ -130,6 +138,11 @@ class Pointwise(Prim):
             self.broadcast([np.shape(a) for a in arrays])  # raises torch's error if shapes are at fault
             raise
         return _finish(got, arrays, target)
+
+    def _native(self, operands: list[Any], inner: Any, target: Any, params: dict[str, Any]) -> Any:
+        """The result of a native kernel, None if NumPy is to compute it."""
+        half = any(getattr(a, "dtype", None) in HALF_NP for a in operands)
+        return native.pointwise(self, operands, inner, target, params, self.broadcast, "half" if half else "ufunc" if self.ufunc else "rule")
 
     def _on_cuda(self, xp: Any, arrays: list[Any], given: Any, inner: Any, target: Any, params: dict[str, Any]) -> Any:
         """The computation on CUDA arrays and numbers. CuPy's loops for single functions of half types round once as well."""
@@ -378,13 +391,13 @@ def _binary_savers(rule: Pointwise) -> list[tuple[Any, int]]:
 
 
 def _unary(rule: Pointwise, name: str) -> Callable[..., Any]:
-    eager, direct = rule.eager, rule.direct
+    eager, direct, least = rule.eager, rule.direct, rule.native_least
     differentiable, saver = rule.vjp is not None, _unary_saver(rule)
 
     def call(input: Tensor, *, out: Tensor | None = None) -> Any:
         if input.__class__ in PLAIN and out is None and not FUNCTION_MODES and not INTERPRETERS:
             a = input._a
-            if a.__class__ is _ndarray and a.dtype in direct:
+            if a.__class__ is _ndarray and a.dtype in direct and a.size < least:
                 r = state.run(eager, a)
                 result = _new(Tensor)
                 result._a = r if r.__class__ is _ndarray else _asarray(r)
@@ -409,14 +422,14 @@ def _unary(rule: Pointwise, name: str) -> Callable[..., Any]:
 
 
 def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
-    eager, direct = rule.eager, rule.direct
+    eager, direct, least = rule.eager, rule.direct, rule.native_least
     weak = frozenset() if rule.numbers == "none" else _REAL_NP
     differentiable, savers = rule.vjp is not None, _binary_savers(rule)
 
     def call(input: Any, other: Any, *, out: Tensor | None = None) -> Any:
         if input.__class__ in PLAIN and out is None and not FUNCTION_MODES and not INTERPRETERS:
             a = input._a
-            if a.__class__ is _ndarray and a.dtype in direct:
+            if a.__class__ is _ndarray and a.dtype in direct and a.size < least:
                 b: Any = None
                 if other.__class__ in PLAIN:
                     b = other._a
@@ -505,7 +518,8 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
         check_writable(input, name)
         if rule.output == "real" and input._a.dtype.kind == "c":
             raise RuntimeError(f"In-place {rule.name} is not supported for complex tensors.")
-        if input._a.dtype in direct and not (state.grad and (input._rg or _any_rg(others))) and input._a.__class__ is not meta.MetaArray:
+        held = input._a.__class__ is not meta.MetaArray and not (INTERPRETERS and not in_memory(input, *others))
+        if held and input._a.dtype in direct and not (state.grad and (input._rg or _any_rg(others))):
             arrays = [o._a if isinstance(o, Tensor) else o for o in others]
             if all(_fits(o, input._a) for o in arrays):
                 run = state.run if input._a.__class__ is _ndarray else namespace(input._a).run
