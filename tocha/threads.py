@@ -1,4 +1,4 @@
-"""How many threads kernels use. Today that is BLAS's own pool, inside the OpenBLAS that NumPy's wheels carry."""
+"""How many threads kernels use: BLAS's own pool, inside the OpenBLAS that NumPy's wheels carry, and whoever `follow`s it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,23 @@ import ctypes
 import functools
 import glob
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 # Names under which builds of OpenBLAS export the setter and the getter.
 _PREFIXES = ("scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}64_", "openblas_{}")
+
+
+_followers: list[Callable[[int], Any]] = []
+_without_blas = [os.cpu_count() or 1]
+
+
+def follow(setter: Callable[[int], Any]) -> None:
+    """Have `setter` called with the number of threads, now and whenever it changes."""
+    setter(get_num_threads())
+    _followers.append(setter)
 
 
 @functools.cache
@@ -32,7 +43,7 @@ def _openblas() -> tuple[Any, Any] | None:
 def get_num_threads() -> int:
     """Threads used inside an operator (torch docs: torch.get_num_threads)."""
     blas = _openblas()
-    return int(blas[0]()) if blas is not None else 1
+    return int(blas[0]()) if blas is not None else _without_blas[0]
 
 
 def set_num_threads(int: int) -> None:
@@ -42,6 +53,9 @@ def set_num_threads(int: int) -> None:
     blas = _openblas()
     if blas is not None:
         blas[1](int)
+    _without_blas[0] = int
+    for setter in _followers:
+        setter(int)
 
 
 def get_num_interop_threads() -> int:

@@ -1,0 +1,175 @@
+"""The second tier of the CPU backend: which calls run as native kernels (tocha.inductor) instead of NumPy.
+
+`pointwise(...)` returns the result, or None: then NumPy computes it. None is the answer for small arrays, where NumPy's call is cheaper
+than reading the layout; for what has no kernel; and while a kernel is being compiled, which happens in a background thread.
+`TOCHA_EAGER=numpy` switches the tier off, `TOCHA_NATIVE_MIN=n` sets the least number of elements.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tocha.dtypes import HALF_NP
+
+# From how many elements on a kernel is faster than NumPy, measured on 2 cores. "ufunc": a single NumPy loop in float32 or
+# float64, which is itself vectorised; "rule": several loops; "half": NumPy computes half types one by one, or casts.
+LEAST = {"ufunc": 65536, "rule": 16384, "half": 512}
+_forced = "4611686018427387904" if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
+if _forced:
+    LEAST = dict.fromkeys(LEAST, int(_forced))
+_VARIANTS = 16  # kernels of one rule and layout for different parameters; a rule that needs more is left to NumPy
+
+_ndarray = np.ndarray
+_kernels: dict[Any, list[Any]] = {}
+_works: dict[Any, Any] = {}
+
+
+@functools.cache
+def _inductor() -> Any:
+    """The compiler's modules; None where native code can't be made."""
+    try:
+        import ml_dtypes
+
+        from tocha.inductor import entry, layout, lower, pointwise, service
+    except ImportError:
+        return None
+    lower.add_bfloat16(np.dtype(ml_dtypes.bfloat16))
+    service.on_fork.append(_forget_pending)
+    return (entry, layout, lower, pointwise, service) if entry.usable() else None
+
+
+def _forget_pending() -> None:
+    for variants in _kernels.values():
+        variants[:] = [v for v in variants if v.builtin is not None]
+
+
+class _Variant:
+    """A kernel asked for: `builtin` is None while it is compiled, FAILED if it can't be."""
+
+    def __init__(self, params: dict[str, Any]) -> None:
+        self.builtin: Any = None
+        self.made: Any = None
+        self.params = params
+
+    def serves(self, params: dict[str, Any], holds: Any) -> bool:
+        if self.made is None:
+            return self.params == params
+        statics = self.params
+        for name, value in params.items():
+            if (value.__class__ is not float or statics[name].__class__ is not float) and (
+                statics[name].__class__ is not value.__class__ or statics[name] != value
+            ):
+                return False
+        return bool(holds(self.made.guards, params))
+
+
+def pointwise(
+    rule: Any, operands: list[Any], compute: Any, target: Any, params: dict[str, Any], broadcast: Callable[..., tuple[int, ...]], kind: str
+) -> Any:
+    """`rule.impl` on arrays and numbers, computed in dtype `compute` and stored as `target`; None if NumPy shall do it."""
+    arrays = [a for a in operands if a.__class__ is _ndarray]
+    first = arrays[0]
+    shape = first.shape
+    for a in arrays:
+        if a.shape != shape:
+            shape = broadcast([b.shape for b in arrays])
+            break
+    size = 1
+    for n in shape:
+        size *= n
+    if size < LEAST[kind] or size == 0:
+        return None
+    modules = _inductor()
+    if modules is None:
+        return None
+    _, layout, lower, _, _ = modules
+    out, found = _place(layout, arrays, shape, target)
+    if found is None:
+        return None
+    types = tuple([a.dtype if a.__class__ is _ndarray else None for a in operands])
+    key = (rule.name, types, compute, target, len(found.shape), found.inner)
+    variants = _kernels.get(key)
+    if variants is None:
+        variants = _kernels[key] = []
+    for variant in variants:
+        if variant.serves(params, lower.holds):
+            break
+    else:
+        if len(variants) >= _VARIANTS:
+            return None
+        variant = _Variant(dict(params))
+        variants.append(variant)
+        _ask(modules, variant, rule, types, compute, target, found)
+    builtin = variant.builtin
+    if builtin is None or builtin is modules[4].FAILED:
+        return None
+    arguments = [out, *arrays, *[a.item() for a in operands if a.__class__ is not _ndarray], *[params[n] for n in variant.made.params]]
+    builtin(*arguments, size if not variant.made.kernel.sizes else _work(layout, found, variant.made.grain))
+    return out
+
+
+def _place(layout: Any, arrays: list[Any], shape: tuple[int, ...], target: Any) -> tuple[Any, Any]:
+    """A new array for the result, in the operands' memory order, and the layout of all arrays."""
+    flat = all(a.shape == shape and a.flags.c_contiguous for a in arrays)
+    if flat:
+        out = np.empty(shape, target)
+        return out, layout.Layout((out.size,), ((1,),) * (len(arrays) + 1), ())
+    dims = len(shape)
+    strides = []
+    for a in arrays:
+        item, lead = a.dtype.itemsize, dims - a.ndim
+        steps = [0] * lead
+        for n, s in zip(a.shape, a.strides, strict=True):
+            if s % item:
+                return None, None
+            steps.append(0 if n == 1 else s // item)
+        strides.append(tuple(steps))
+    order = layout.memory_order(shape, strides)
+    out = np.empty([shape[d] for d in order], target)
+    inverse = [0] * dims
+    for i, d in enumerate(order):
+        inverse[d] = i
+    out = out.transpose(inverse)
+    item = target.itemsize
+    return out, layout.merge(shape, [tuple([s // item for s in out.strides]), *strides], order)
+
+
+def _work(layout: Any, found: Any, grain: int) -> Any:
+    key = (found.shape, found.strides, grain)
+    work = _works.get(key)
+    if work is None:
+        if len(_works) > 4096:
+            _works.clear()
+        work = _works[key] = layout.work(found, grain)
+    return work
+
+
+def _ask(modules: Any, variant: _Variant, rule: Any, types: Any, compute: Any, target: Any, found: Any) -> None:
+    entry, _, lower, kernels, service = modules
+    inner, dimensions = found.inner, len(found.shape)
+
+    def make() -> Any:
+        names = lower.NP_TYPES
+        try:
+            spelled = tuple(["number" if t is None else names[t] for t in types])
+            made = kernels.make(rule.name, rule.impl, spelled, names[compute], names[target], variant.params, dimensions, inner)
+        except KeyError as error:
+            raise lower.Unsupported(f"{rule.name} of {error}") from None
+        return made, entry.build(made.kernel, made.grain)
+
+    def put(result: Any) -> None:
+        if result is service.FAILED:
+            variant.builtin = result
+        else:
+            variant.made = result[0]
+            variant.builtin = result[1]
+
+    service.request(make, put)
+
+
+__all__ = ["HALF_NP", "LEAST", "pointwise"]

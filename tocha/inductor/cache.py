@@ -1,0 +1,115 @@
+"""Compiled kernels on disk, shared between processes: one file a kernel, `~/.cache/tocha/kernels` or `$TOCHA_CACHE_DIR/kernels`.
+
+A file is written elsewhere and renamed, so it is there whole or not at all; it starts with its content's digest, so what is damaged is
+compiled again. A directory that is full, read-only, missing or not ours costs time, never an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+LIMIT = 256 * 2**20  # bytes kept; the files not used for longest go first
+_DIGEST = hashlib.sha256().digest_size
+_SUFFIX = ".o"
+
+
+def directory() -> Path:
+    """Where compiled kernels are kept."""
+    root = os.environ.get("TOCHA_CACHE_DIR")
+    if root is None:
+        base = os.environ.get("XDG_CACHE_HOME")
+        try:
+            root = os.path.join(base or os.path.join(Path.home(), ".cache"), "tocha")
+        except RuntimeError:  # no home directory
+            root = os.path.join(tempfile.gettempdir(), f"tocha-{os.getuid() if hasattr(os, 'getuid') else 'cache'}")
+    return Path(root) / "kernels"
+
+
+def key_of(*parts: str) -> str:
+    """A file name for what `parts` determine."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:40]
+
+
+def read(key: str) -> bytes | None:
+    """The object file stored under `key`, None if there is none or it is damaged."""
+    path = directory() / (key + _SUFFIX)
+    try:
+        if not _trusted(path.parent):
+            return None
+        content = path.read_bytes()
+    except OSError:
+        return None
+    digest, data = content[:_DIGEST], content[_DIGEST:]
+    if not data or hashlib.sha256(data).digest() != digest:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)
+    return data
+
+
+def _trusted(folder: Path) -> bool:
+    """Whether nobody else can write machine code for us to run."""
+    if not hasattr(os, "getuid"):
+        return True
+    found = folder.stat()
+    return found.st_uid in (os.getuid(), 0) and not found.st_mode & 0o022
+
+
+def write(key: str, data: bytes) -> None:
+    """Store an object file, if the directory lets us."""
+    folder = directory()
+    temporary = None
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _trusted(folder):
+            return
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".new-")
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(data).digest() + data)
+        os.replace(temporary, folder / (key + _SUFFIX))
+        temporary = None
+        if int(key[:2], 16) < 8:  # now and then
+            _evict(folder)
+    except OSError:
+        pass
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def _entries(folder: Path) -> list[tuple[float, int, Path]]:
+    found = []
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                found.append((status.st_mtime, status.st_size, path))
+    return found
+
+
+def _evict(folder: Path) -> None:
+    entries = sorted(_entries(folder))
+    excess = sum(size for _, size, _ in entries) - LIMIT
+    for _, size, path in entries:
+        if excess <= 0:
+            return
+        with contextlib.suppress(OSError):
+            path.unlink()
+            excess -= size
+
+
+def usage() -> tuple[int, int]:
+    """Number of kernels stored and their bytes."""
+    entries = [e for e in _entries(directory()) if e[2].suffix == _SUFFIX]
+    return len(entries), sum(size for _, size, _ in entries)

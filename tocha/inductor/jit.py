@@ -1,0 +1,129 @@
+"""Machine code from LLVM IR, for the CPU that runs.
+
+One linker (LLJIT) serves the process. Compiled kernels live until the process ends: their code may be on another thread's stack.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+import threading
+from typing import Any
+
+from tocha.inductor import cache
+
+# Compilation holds it, and so does fork(): a child must not inherit LLVM half-way through a change.
+LOCK = threading.RLock()
+
+
+class CompileError(RuntimeError):
+    """LLVM refused a kernel or a symbol it needs is missing."""
+
+
+@functools.cache
+def binding() -> Any:
+    """llvmlite's binding, initialised for this machine."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+@functools.cache
+def host() -> tuple[str, str, str]:
+    """Triple, CPU and features kernels are compiled for."""
+    llvm = binding()
+    return llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
+def has_fma() -> bool:
+    """Whether the CPU rounds x * y + z once; without, `llvm.fma` would be a slow call."""
+    triple, _, features = host()
+    return "+fma" in features.split(",") or triple.startswith(("aarch64", "arm64"))
+
+
+@functools.cache
+def versions() -> str:
+    import llvmlite
+
+    from tocha.version import __version__
+
+    return f"tocha {__version__} llvmlite {llvmlite.__version__} {binding().llvm_version_info}"
+
+
+def _machine() -> Any:
+    triple, cpu, features = host()
+    target = binding().Target.from_triple(triple)
+    return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small")
+
+
+@functools.cache
+def _linker() -> Any:
+    made = binding().create_lljit_compiler(_machine(), suppress_errors=True)
+    _immortal(made)
+    return made
+
+
+def _immortal(x: Any) -> None:
+    """Never collect `x`: machine code it owns may run until the process is gone."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(x))
+
+
+@functools.cache
+def _libm() -> Any:
+    name = ctypes.util.find_library("m")
+    return ctypes.CDLL(name) if name else ctypes.CDLL(None)
+
+
+def libm_address(function: str) -> int:
+    """Where a function of the C library's mathematics is; CompileError if it has none of that name."""
+    try:
+        return ctypes.cast(getattr(_libm(), function), ctypes.c_void_p).value or 0
+    except AttributeError:
+        raise CompileError(f"the C library has no function {function}") from None
+
+
+def compile_object(text: str) -> bytes:
+    """An object file from a module's IR, optimised."""
+    llvm = binding()
+    machine = _machine()
+    try:
+        module = llvm.parse_assembly(text)
+        module.triple, module.data_layout = machine.triple, str(machine.target_data)
+        module.verify()
+    except RuntimeError as error:
+        raise CompileError(f"LLVM refuses a kernel: {error}") from error
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return bytes(machine.emit_object(module))
+
+
+_count = 0
+
+
+def load(text: str, exports: tuple[str, ...], imports: dict[str, int]) -> list[int]:
+    """Addresses of the functions `exports` of a module, compiled unless the cache has it. `imports` are symbols by address."""
+    global _count
+    with LOCK:
+        key = cache.key_of(text, versions(), *host())
+        data = cache.read(key)
+        if data is None:
+            data = compile_object(text)
+            cache.write(key, data)
+        llvm = binding()
+        library = llvm.JITLibraryBuilder().add_object_img(data)
+        for name in exports:
+            library.export_symbol(name)
+        for name, address in imports.items():
+            library.import_symbol(name, address)
+        _count += 1
+        try:
+            tracker = library.add_current_process().link(_linker(), f"kernel{_count}")
+        except RuntimeError as error:
+            raise CompileError(f"a kernel can't be linked: {error}") from error
+        _immortal(tracker)
+        return [tracker[name] for name in exports]

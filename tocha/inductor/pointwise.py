@@ -1,0 +1,175 @@
+"""Kernels of pointwise rules: one loop nest around the expression that the rule computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tocha.inductor.layout import size_names
+from tocha.inductor.loop_ir import (
+    HALVES,
+    Accumulate,
+    Assign,
+    Binary,
+    Buffer,
+    Call,
+    Const,
+    Convert,
+    Declare,
+    Expr,
+    Fma,
+    If,
+    Index,
+    Kernel,
+    Load,
+    Loop,
+    Param,
+    Read,
+    Size,
+    Statement,
+    Store,
+    convert,
+    select,
+    verify,
+    walk,
+)  # fmt: skip
+from tocha.inductor.lower import Guard, trace
+
+_BLOCK = 1024  # elements between looks at whether some need the exact computation
+
+
+class Made:
+    """A kernel with the guards under which it serves, and the least number of elements worth a thread."""
+
+    def __init__(self, kernel: Kernel, guards: tuple[Guard, ...], grain: int, params: tuple[str, ...]) -> None:
+        self.kernel, self.guards, self.grain, self.params = kernel, guards, grain, params
+
+
+def make(
+    name: str, rule: Callable[..., Any], types: tuple[str, ...], compute: str, out: str, params: dict[str, Any], dimensions: int, inner: str
+) -> Made:
+    """The kernel of `rule` on operands of `types` ("number" for Python numbers), computed in type `compute` and stored as `out`.
+
+    `inner` has a letter for the output and each array: its step along the inner loop (tocha.inductor.layout). Raises Unsupported.
+    """
+    arrays = [Buffer("out", out)]
+    scalars: list[Param] = []
+    position: list[Buffer | Param] = []
+    for number, type in enumerate(types):
+        if type == "number":
+            scalars.append(Param(f"x{number}", compute))
+            position.append(scalars[-1])
+        else:
+            arrays.append(Buffer(f"x{number}", type))
+            position.append(arrays[-1])
+    place = _Places(arrays, dimensions, inner)
+
+    def operands(offset: Callable[[int], Expr]) -> list[Expr]:
+        exprs: list[Expr] = []
+        for item in position:
+            found: Expr = item if isinstance(item, Param) else Load(item.name, offset(arrays.index(item)), item.type)
+            exprs.append(convert(convert(found, "f32") if found.type in HALVES else found, compute))
+        return exprs
+
+    inputs = operands(place.offset)
+    value, run = trace(rule, inputs, params)
+    target = convert(value, out)
+    stores: tuple[Statement, ...] = (Store("out", place.offset(0), target),)
+    if run.hard:
+        exact, again = trace(rule, inputs, params, exact=True)
+        run.guards.update(again.guards)
+        hard: Expr = run.hard[0]
+        for condition in run.hard[1:]:
+            hard = hard | condition
+        body = place.loops(stores[0], hard, convert(exact, out))
+    else:
+        body = place.loops(stores[0], None, None)
+    used = {n for n in walk(body) if isinstance(n, Param)}
+    named = tuple(n for n, v in params.items() if v.__class__ is float and Param(n, "f64") in used)
+    kernel = Kernel(name, tuple(arrays), (*scalars, *[Param(n, "f64") for n in named]), place.sizes, body)
+    verify(kernel)
+    return Made(kernel, tuple(run.guards), _grain(body), named)
+
+
+class _Places:
+    """Offsets of an element in each array, and the loops over elements."""
+
+    def __init__(self, arrays: list[Buffer], dimensions: int, inner: str) -> None:
+        self.dimensions, self.inner = dimensions, inner
+        self.sizes = tuple(map(Size, size_names(dimensions, len(arrays)))) if dimensions > 1 or "n" in inner else ()
+        self.element = Index("j")
+
+    def offset(self, array: int) -> Expr:
+        last = self.dimensions - 1
+        kind = self.inner[array]
+        step: Expr = Size(f"s{array}_{last}") if kind == "n" else Const(int(kind), "index")
+        found = self.element * step
+        if self.sizes:
+            for d, position in enumerate(self._outer()):
+                found = position * Size(f"s{array}_{d}") + found
+        return found
+
+    def _outer(self) -> list[Expr]:
+        """The outer dimensions' indices from the unit's number."""
+        rest: Expr = Binary("div", Index("unit"), Size("blocks"))
+        found: list[Expr] = []
+        for d in range(self.dimensions - 2, -1, -1):
+            found.insert(0, rest if d == 0 else Binary("rem", rest, Size(f"n{d}")))
+            rest = Binary("div", rest, Size(f"n{d}"))
+        return found
+
+    def loops(self, store: Statement, hard: Expr | None, exact: Expr | None) -> tuple[Statement, ...]:
+        if not self.sizes:
+            if hard is None:
+                return (Loop("j", Size("lo"), Size("hi"), (store,), "vector"),)
+            start = Size("lo") + Index("block_number") * _BLOCK
+            stop = Binary("min", start + _BLOCK, Size("hi"))
+            count = Binary("div", Size("hi") - Size("lo") + (_BLOCK - 1), Const(_BLOCK, "index"))
+            return (Loop("block_number", Const(0, "index"), count, self._checked(start, stop, store, hard, exact)),)
+        last = Size(f"n{self.dimensions - 1}")
+        start = Binary("rem", Index("unit"), Size("blocks")) * Size("block")
+        stop = Binary("min", start + Size("block"), last)
+        body: tuple[Statement, ...] = (Loop("j", start, stop, (store,), "vector"),)
+        if hard is not None:
+            body = self._checked(start, stop, store, hard, exact)
+        return (Loop("unit", Size("lo"), Size("hi"), body),)
+
+    def _checked(self, start: Expr, stop: Expr, store: Any, hard: Expr, exact: Any) -> tuple[Statement, ...]:
+        """The fast loop, which notes whether an element was hard, and if so another over the hard ones."""
+        again = Index("again")
+        rename = _Renamer(self.element, again)
+        slow = If(rename(hard), (Store(store.buffer, rename(store.offset), rename(exact)),))
+        return (
+            Declare("any_hard", "i32", Const(0, "i32")),
+            Assign("any_hard", Const(0, "i32")),
+            Loop("j", start, stop, (store, Accumulate("or", "any_hard", select(hard, Const(1, "i32"), 0))), "vector"),
+            If(Read("any_hard", "i32") > 0, (Loop("again", start, stop, (slow,)),)),
+        )
+
+
+class _Renamer:
+    """Expressions with one node replaced."""
+
+    def __init__(self, old: Expr, new: Expr) -> None:
+        self.known: dict[Any, Any] = {old: new}
+
+    def __call__(self, x: Any) -> Any:
+        if x not in self.known:
+            fields = [tuple(map(self, v)) if v.__class__ is tuple else self(v) if isinstance(v, Expr) else v for v in x.__dict__.values()]
+            self.known[x] = x.__class__(*fields)
+        return self.known[x]
+
+
+def _grain(body: tuple[Statement, ...]) -> int:
+    """Elements that keep a thread busy for some 10 µs, from the operations they cost."""
+    cost = 0.0
+    for node in walk(body):
+        if isinstance(node, (Load, Store)):
+            cost += 4
+        elif isinstance(node, (Fma, Binary)):
+            cost += 8 if node.__class__ is Binary and node.op in ("div", "rem") else 1
+        elif isinstance(node, Call):
+            cost += 200
+        elif isinstance(node, Convert):
+            cost += 2
+    return max(1024, round(400_000 / cost) // 64 * 64)

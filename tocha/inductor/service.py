@@ -1,0 +1,83 @@
+"""Kernels on request: compiled in the background while the caller does without, kept for the process, refused ones remembered."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tocha.inductor import jit
+
+FAILED = object()  # what a request's result is when there is no kernel for it
+_requests: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = queue.SimpleQueue()
+_worker: threading.Thread | None = None
+failures: list[str] = []  # why kernels were refused, for `tocha doctor`
+compiled = 0
+
+
+def now() -> bool:
+    """Whether the caller waits for its kernel (`TOCHA_COMPILE=now`), as tests do."""
+    return os.environ.get("TOCHA_COMPILE") == "now"
+
+
+def request(make: Callable[[], Any], put: Callable[[Any], None]) -> None:
+    """Have `put(make())` done soon; `put(FAILED)` when that is impossible."""
+    global _worker
+    if now():
+        _serve(make, put)
+        return
+    if _worker is None or not _worker.is_alive():
+        _worker = threading.Thread(target=_work, name="tocha-compile", daemon=True)
+        _worker.start()
+    _requests.put((make, put))
+
+
+def _work() -> None:
+    while (item := _requests.get()) is not None:
+        _serve(*item)
+
+
+def _serve(make: Callable[[], Any], put: Callable[[Any], None]) -> None:
+    global compiled
+    try:
+        with jit.LOCK:
+            made = make()
+    except Exception as error:  # whatever goes wrong here, NumPy serves
+        failures.append(f"{error.__class__.__name__}: {error}")
+        del failures[:-100]
+        put(FAILED)
+    else:
+        compiled += 1
+        put(made)
+
+
+def _stop() -> None:
+    """LLVM must not be at work while the process takes its libraries down."""
+    global _worker
+    worker, _worker = _worker, None
+    if worker is not None and worker.is_alive():
+        while not _requests.empty():
+            try:
+                _requests.get_nowait()
+            except queue.Empty:
+                break
+        _requests.put(None)
+        worker.join(timeout=10)
+
+
+def _forget_worker() -> None:
+    """In a child after fork: its thread and the requests it had are gone; they are asked for again by whoever needs them."""
+    global _worker, _requests
+    _worker, _requests = None, queue.SimpleQueue()
+    for reset in on_fork:
+        reset()
+    jit.LOCK.release()
+
+
+on_fork: list[Callable[[], None]] = []  # called in children
+atexit.register(_stop)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=jit.LOCK.acquire, after_in_parent=jit.LOCK.release, after_in_child=_forget_worker)
