@@ -21,7 +21,7 @@ from tocha.autograd.mode import state
 from tocha.backends import cpu, meta, namespace, native
 from tocha.dispatch import override
 from tocha.dispatch.bind import one_device, unusual
-from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function
+from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function, in_memory
 from tocha.dispatch.prim import ARGUMENT, OUTPUT, Plan, Prim, record, record_two
 from tocha.dispatch.promote import common_dtype
 from tocha.dispatch.registry import add_spellings, name_it
@@ -518,7 +518,8 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
         check_writable(input, name)
         if rule.output == "real" and input._a.dtype.kind == "c":
             raise RuntimeError(f"In-place {rule.name} is not supported for complex tensors.")
-        if input._a.dtype in direct and not (state.grad and (input._rg or _any_rg(others))) and input._a.__class__ is not meta.MetaArray:
+        held = input._a.__class__ is not meta.MetaArray and not (INTERPRETERS and not in_memory(input, *others))
+        if held and input._a.dtype in direct and not (state.grad and (input._rg or _any_rg(others))):
             arrays = [o._a if isinstance(o, Tensor) else o for o in others]
             if all(_fits(o, input._a) for o in arrays):
                 run = state.run if input._a.__class__ is _ndarray else namespace(input._a).run
