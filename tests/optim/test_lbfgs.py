@@ -44,6 +44,20 @@ def rosenbrock(options, steps=3):
             21,
             14,
         ),
+        (  # the line search has no more evaluations than the step has left
+            {"lr": 0.1, "max_iter": 2, "line_search_fn": "strong_wolfe"},
+            [24.2, 10.565633722077013, 4.292925536534141],
+            [-1.0330038395892887, 1.070936190934013],
+            8,
+            3,
+        ),
+        (
+            {"max_iter": 20, "max_eval": 7, "line_search_fn": "strong_wolfe"},
+            [24.2, 4.084955376327375, 2.456257721580502],
+            [-0.04619019171258308, -0.01801156636469505],
+            21,
+            15,
+        ),
     ],
 )
 def test_path_is_torchs(options, losses, end, evals, iterations):

@@ -120,7 +120,7 @@ class LBFGS(Optimizer):
             new_evals = 0
             if search == "strong_wolfe":
                 point, new_evals = self._search(
-                    loss_now, Point(0.0, loss, grad, slope), t, direction, tolerance_change
+                    loss_now, Point(0.0, loss, grad, slope), t, direction, tolerance_change, max_eval - evals
                 )
                 t, loss, grad = point.t, point.loss, point.grad
                 self._move(t, direction)
@@ -175,7 +175,13 @@ class LBFGS(Optimizer):
         state["d"] = q
 
     def _search(
-        self, loss_now: Callable[[], Any], start: Point, t: float, direction: Any, tolerance_change: float
+        self,
+        loss_now: Callable[[], Any],
+        start: Point,
+        t: float,
+        direction: Any,
+        tolerance_change: float,
+        max_rounds: int,
     ) -> tuple[Point, int]:
         """Line search along `direction`; the parameters are back at their start afterwards."""
         at_start = [p.clone(memory_format=tocha.contiguous_format) for p in self._params]
@@ -191,7 +197,9 @@ class LBFGS(Optimizer):
             restore()
             return Point(t, loss, grad, grad.dot(direction).item())
 
-        return strong_wolfe(evaluate, start, t, _max_abs(direction), tolerance_change=tolerance_change)
+        return strong_wolfe(
+            evaluate, start, t, _max_abs(direction), tolerance_change=tolerance_change, max_ls=max_rounds
+        )
 
 
 def _max_abs(x: Any) -> float:
