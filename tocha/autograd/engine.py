@@ -402,6 +402,12 @@ def _backward_method(
     self: Tensor, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None
 ) -> None:
     """Accumulate the gradient of this tensor into the leaves (torch docs: Tensor.backward)."""
+    a, node = self._a, self._node
+    if gradient is None and inputs is None and a.__class__ is np.ndarray and a.size == 1 and a.dtype.kind == "f":
+        if node is not None and self._view is None and self.__class__ is Tensor:  # a plain scalar loss
+            roots = [(node, self._nr, wrap(np.ones(a.shape, a.dtype)))]
+            run(roots, create_graph if retain_graph is None else retain_graph, create_graph)
+            return
     backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 
 

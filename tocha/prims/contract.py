@@ -124,13 +124,16 @@ def _linear_bias(g: Any) -> Any:
 )  # fmt: skip
 def linear_backward(xp: Any, g: Any, x: Any, w: Any) -> Any:
     """Gradients of linear for matrices g (n, out) and x (n, in)."""
-    return product(xp, g, w), product(xp, g.T, x), total(xp, g, (0,), False)
+    if g.dtype.kind == "f":
+        return g.dot(w), g.T.dot(x), total(xp, g, (0,), False)
+    return xp.matmul(g, w), xp.matmul(g.T, x), total(xp, g, (0,), False)
 
 
 @prim("linear", "contract", infer=_linear_infer, vjp=(_linear_input, _linear_weight, _linear_bias), joint=_linear_all)
 def linear(xp: Any, input: Any, weight: Any, bias: Any) -> Any:
     """input @ weight.T + bias over input's last dimension."""
-    out = product(xp, input, weight.T)
+    plain = input.ndim == 2 and input.dtype.kind == "f"
+    out = input.dot(weight.T) if plain else product(xp, input, weight.T)
     if bias is not None:
         out = xp.add(out, bias, out=out) if input.ndim > 1 else out + bias
     return out
