@@ -10,15 +10,13 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tocha.dtypes import HALF_NP
-
 # From how many elements on a kernel is faster than NumPy, measured on 2 cores. "ufunc": a single NumPy loop in float32 or
 # float64, which is itself vectorised; "rule": several loops; "half": NumPy computes half types one by one, or casts.
-LEAST = {"ufunc": 65536, "rule": 16384, "half": 512}
+LEAST = {"ufunc": 65536, "rule": 16384, "half": 512, "prim": 16384}
 _forced = "4611686018427387904" if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
 if _forced:
     LEAST = dict.fromkeys(LEAST, int(_forced))
@@ -26,26 +24,69 @@ _VARIANTS = 16  # kernels of one rule and layout for different parameters; a rul
 
 _ndarray = np.ndarray
 _kernels: dict[Any, list[Any]] = {}
-_works: dict[Any, Any] = {}
+
+
+class Modules(NamedTuple):
+    """The compiler, imported when first needed."""
+
+    entry: Any
+    layout: Any
+    lower: Any
+    pointwise: Any
+    reduce: Any
+    rows: Any
+    service: Any
 
 
 @functools.cache
-def _inductor() -> Any:
+def inductor() -> Modules | None:
     """The compiler's modules; None where native code can't be made."""
     try:
         import ml_dtypes
 
-        from tocha.inductor import entry, layout, lower, pointwise, service
+        from tocha.inductor import entry, layout, lower, reduce, rows, service
+        from tocha.inductor import pointwise as kernels
     except ImportError:
         return None
     lower.add_bfloat16(np.dtype(ml_dtypes.bfloat16))
     service.on_fork.append(_forget_pending)
-    return (entry, layout, lower, pointwise, service) if entry.usable() else None
+    return Modules(entry, layout, lower, kernels, reduce, rows, service) if entry.usable() else None
 
 
 def _forget_pending() -> None:
+    """In a child after fork: nobody compiles what was asked for."""
     for variants in _kernels.values():
         variants[:] = [v for v in variants if v.builtin is not None]
+    for key in [k for k, builtin in _built.items() if builtin is None]:
+        del _built[key]
+
+
+_built: dict[Any, Any] = {}
+
+
+def kernel(key: Any, make: Callable[[], Any]) -> Any:
+    """The builtin of the kernel that `make()` describes; None while it is being compiled, and if it can't be."""
+    modules = inductor()
+    assert modules is not None
+    service = modules.service
+    if key not in _built:
+        _built[key] = None
+        service.request(lambda: modules.entry.build(make(), 1), lambda got: _built.__setitem__(key, got))
+    found = _built[key]
+    return None if found is service.FAILED else found
+
+
+_remembered: dict[Any, Any] = {}
+
+
+def remember(key: Any, make: Callable[[], Any]) -> Any:
+    """make(), kept for the same key: what a call of certain shapes needs."""
+    found = _remembered.get(key)
+    if found is None:
+        if len(_remembered) > 4096:
+            _remembered.clear()
+        found = _remembered[key] = make()
+    return found
 
 
 class _Variant:
@@ -84,10 +125,10 @@ def pointwise(
         size *= n
     if size < LEAST[kind] or size == 0:
         return None
-    modules = _inductor()
+    modules = inductor()
     if modules is None:
         return None
-    _, layout, lower, _, _ = modules
+    layout, lower = modules.layout, modules.lower
     out, found = _place(layout, arrays, shape, target)
     if found is None:
         return None
@@ -106,10 +147,10 @@ def pointwise(
         variants.append(variant)
         _ask(modules, variant, rule, types, compute, target, found)
     builtin = variant.builtin
-    if builtin is None or builtin is modules[4].FAILED:
+    if builtin is None or builtin is modules.service.FAILED:
         return None
     arguments = [out, *arrays, *[a.item() for a in operands if a.__class__ is not _ndarray], *[params[n] for n in variant.made.params]]
-    builtin(*arguments, size if not variant.made.kernel.sizes else _work(layout, found, variant.made.grain))
+    builtin(*arguments, size if not variant.made.kernel.sizes else remember((found.shape, found.strides, variant.made.grain), lambda: layout.work(found, variant.made.grain)))
     return out
 
 
@@ -139,18 +180,8 @@ def _place(layout: Any, arrays: list[Any], shape: tuple[int, ...], target: Any) 
     return out, layout.merge(shape, [tuple([s // item for s in out.strides]), *strides], order)
 
 
-def _work(layout: Any, found: Any, grain: int) -> Any:
-    key = (found.shape, found.strides, grain)
-    work = _works.get(key)
-    if work is None:
-        if len(_works) > 4096:
-            _works.clear()
-        work = _works[key] = layout.work(found, grain)
-    return work
-
-
 def _ask(modules: Any, variant: _Variant, rule: Any, types: Any, compute: Any, target: Any, found: Any) -> None:
-    entry, _, lower, kernels, service = modules
+    entry, lower, kernels, service = modules.entry, modules.lower, modules.pointwise, modules.service
     inner, dimensions = found.inner, len(found.shape)
 
     def make() -> Any:
@@ -172,4 +203,21 @@ def _ask(modules: Any, variant: _Variant, rule: Any, types: Any, compute: Any, t
     service.request(make, put)
 
 
-__all__ = ["HALF_NP", "LEAST", "pointwise"]
+def prim(name: str, arrays: list[Any], params: dict[str, Any], half: bool = False) -> Any:
+    """The result of a primitive that isn't pointwise, as its kernel returns it; None if NumPy shall compute it."""
+    size = 0
+    for a in arrays:
+        if a is not None and a.size > size:
+            size = a.size
+    if size < LEAST["half" if half else "prim"]:
+        return None
+    from tocha.backends._native_prims import RUNS
+
+    return RUNS[name](arrays, params)
+
+
+# Primitives that have a kernel (tocha.backends._native_prims).
+PRIMS = frozenset((
+    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "log_softmax", "log_softmax_backward", "max_dim", "mean", "min_dim",
+    "prod", "softmax", "softmax_backward", "standardize", "standardize_backward", "std", "sum", "var", "vector_norm",
+))  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tocha.autograd.mode import state
-from tocha.backends import cpu, device_of, meta, namespace
+from tocha.backends import cpu, device_of, meta, namespace, native
 from tocha.dispatch import override
 from tocha.dispatch.override import INTERPRETERS, NO_DISPATCH
 from tocha.dispatch.prim import Prim, link_view, record
@@ -18,6 +18,7 @@ from tocha.tensor import Tensor, wrap
 
 _ndarray, _new = np.ndarray, object.__new__
 _FLOAT32 = np.dtype(np.float32)
+_LARGE = native.LEAST["prim"]
 _SCALARS = (np.generic, bool, int, float, complex)  # what NumPy hands back for 0-d results
 
 
@@ -41,7 +42,11 @@ def bind(prim: Prim, *args: Any, **params: Any) -> Any:
             wanted = True
     if prim.family == "view":
         return _bind_view(prim, args[0], params)
-    got = state.run(prim.impl, cpu, *arrays, **params)
+    got = None
+    if prim.native and arrays[0].size >= _LARGE:
+        got = native.prim(prim.name, arrays, params)
+    if got is None:
+        got = state.run(prim.impl, cpu, *arrays, **params)
     if got.__class__ is _ndarray:
         out = _new(Tensor)
         out._a = got

@@ -25,6 +25,7 @@ from tocha.autograd.graph import Node, check_unchanged, next_order, version_of
 from tocha.autograd.mode import state
 from tocha.autograd.views import refresh
 from tocha.backends.meta import MetaArray
+from tocha.backends.native import PRIMS
 from tocha.tensor import Tensor, View, wrap
 
 ARGUMENT, OUTPUT, SHAPE, DTYPE, PARAMETER, NEEDS, ALL_ARGUMENTS, ALL_SHAPES, ALL_DTYPES = range(9)
@@ -35,7 +36,7 @@ class Prim:
     """One primitive. Calling it is `bind(self, ...)`."""
 
     __slots__ = (
-        "__dict__", "arguments", "batch", "doc", "family", "fit", "half", "impl", "infer", "joint", "name", "outputs",
+        "__dict__", "arguments", "batch", "doc", "family", "fit", "half", "impl", "infer", "joint", "name", "native", "outputs",
         "parameters", "plans", "scalar", "tags", "variadic", "vjp",
     )  # fmt: skip
 
@@ -58,6 +59,7 @@ class Prim:
         # kernel moves elements and works on any type.
         self.half = half
         self.scalar: Callable[..., Any] | None = None
+        self.native = name in PRIMS  # whether large CPU arrays have a kernel of their own
         self.fit = False  # gradients are summed and cast back to the argument's shape and type (pointwise)
         self.doc = impl.__doc__ or ""
         spec = inspect.getfullargspec(impl)

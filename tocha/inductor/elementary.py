@@ -186,7 +186,7 @@ def _expm1(x: Expr) -> Expr:
 def _split(x: Expr) -> tuple[Expr, Expr]:
     """Exponent e (as float) and m - 1 of x = 2^e m, √½ ≤ m < √2, for x > 0 (denormals too)."""
     type = x.type
-    integer, mantissa, bias = _LAYOUT[type]
+    integer, mantissa, _ = _LAYOUT[type]
     tiny = x < (2.0**-126 if type == "f32" else 2.0**-1022)
     shift = mantissa + 1
     bits = Bitcast(select(tiny, x * 2.0**shift, x), integer)

@@ -26,7 +26,7 @@ import dataclasses
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 FLOATS = ("f32", "f64")
@@ -53,11 +53,11 @@ class IRError(ValueError):
 class _Interned(type):
     """Makes constructors return the existing node where there is an equal one."""
 
-    _nodes: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
+    _nodes: ClassVar[weakref.WeakValueDictionary[Any, Any]] = weakref.WeakValueDictionary()
 
     def __new__(mcs, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> Any:
         cls = super().__new__(mcs, name, bases, body)
-        return dataclass(frozen=True, eq=False)(cls)
+        return dataclass(frozen=True, eq=False, repr=False)(cls)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         node = super().__call__(*args, **kwargs)

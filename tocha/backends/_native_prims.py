@@ -1,0 +1,267 @@
+"""Native kernels for primitives that are not pointwise: reductions, softmax, layer normalisation, copies with another type.
+
+A function here takes a primitive's arrays and parameters and returns its result, or None for NumPy to compute it (tocha.backends.native).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tocha.backends import native
+from tocha.dtypes import HALF_NP
+
+_ndarray = np.ndarray
+_FLOAT32, _INT64, _BOOL = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.bool_)
+_FLOAT_NP = frozenset((_FLOAT32, np.dtype(np.float64), *(d for d in HALF_NP if d.itemsize == 2)))
+Shape = tuple[int, ...]
+Run = Callable[[list[Any], dict[str, Any]], Any]
+
+
+def _compute(dtype: Any) -> Any:
+    return _FLOAT32 if dtype in HALF_NP else dtype
+
+
+# ---- reductions
+
+
+def _steps(a: Any, shape: Shape) -> Shape | None:
+    """Strides in elements, 0 where `a` is broadcast to `shape`; None for odd ones."""
+    item = a.dtype.itemsize
+    if any(s % item for s in a.strides):
+        return None
+    return tuple([0 if n == 1 != full else s // item for n, full, s in zip(a.shape, shape, a.strides, strict=True)])
+
+
+def reduce(kind: str, arrays: list[Any], dim: Shape, keepdim: bool, out_dtype: Any) -> Any:
+    """Reduce arrays of one (broadcast) shape over `dim` to an array of `out_dtype`."""
+    x = arrays[0]
+    shape = x.shape
+    if not dim or not shape:
+        return None
+    modules = native.inductor()
+    if modules is None:
+        return None
+    strides = [_steps(a, shape) for a in arrays]
+    if None in strides:
+        return None
+    kept_shape = tuple([1 if d in dim else n for d, n in enumerate(shape)])
+    out = np.empty(kept_shape, out_dtype)
+    item = out_dtype.itemsize
+    out_steps = tuple([0 if d in dim else s // item for d, s in enumerate(out.strides)])
+    plan = native.remember(
+        (kind, shape, tuple(strides), dim), lambda: modules.reduce.plan(shape, strides, out_steps, dim) or ()
+    )
+    if not plan:
+        return None
+    types = tuple([a.dtype for a in arrays])
+
+    def make() -> Any:
+        names = modules.lower.NP_TYPES
+        compute = names[_compute(x.dtype)]
+        return modules.reduce.make(kind, tuple([names[t] for t in types]), compute, names[out_dtype], plan.key)
+
+    builtin = native.kernel(("reduce", kind, types, out_dtype, plan.key), make)
+    if builtin is None:
+        return None
+    if plan.partial:
+        builtin(out, *arrays, np.empty(plan.partial, np.float64), plan.work)  # every type of partial result fits 8 bytes
+    else:
+        builtin(out, *arrays, plan.work)
+    return out if keepdim else out.reshape([n for d, n in enumerate(shape) if d not in dim])
+
+
+def _simple(kind: str, types: frozenset[Any], out: Any = None) -> Run:
+    def run(arrays: list[Any], params: dict[str, Any]) -> Any:
+        x = arrays[0]
+        if x.dtype not in types:
+            return None
+        return reduce(kind, arrays, params["dim"], params.get("keepdim", False), x.dtype if out is None else out)
+
+    return run
+
+
+def _variance(arrays: list[Any], params: dict[str, Any]) -> Any:
+    """In two passes; the mean in float32 or better."""
+    x, dim = arrays[0], params["dim"]
+    if x.dtype not in _FLOAT_NP:
+        return None
+    kind = _compute(x.dtype)
+    middle = reduce("mean", [x], dim, True, kind)
+    squares = None if middle is None else reduce("apart_sum", [x, middle], dim, params["keepdim"], np.dtype(np.float64))
+    if squares is None:
+        return None
+    n = x.size // max(1, middle.size)
+    with np.errstate(all="ignore"):
+        return np.true_divide(squares, max(n - params["correction"], 0))
+
+
+def _var(arrays: list[Any], params: dict[str, Any]) -> Any:
+    found = _variance(arrays, params)
+    return None if found is None else np.asarray(found).astype(arrays[0].dtype)
+
+
+def _std(arrays: list[Any], params: dict[str, Any]) -> Any:
+    found = _variance(arrays, params)
+    return None if found is None else np.asarray(np.sqrt(found)).astype(arrays[0].dtype)
+
+
+def _norm(arrays: list[Any], params: dict[str, Any]) -> Any:
+    kind = {2: "norm", 1: "abs_sum"}.get(params["ord"])
+    x = arrays[0]
+    return None if kind is None or x.dtype not in _FLOAT_NP else reduce(kind, [x], params["dim"], params["keepdim"], x.dtype)
+
+
+_ORDERED = _FLOAT_NP | frozenset(np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64, np.uint8))
+
+
+# ---- rows
+
+
+def _rows(x: Any, dim: int) -> tuple[int, int] | None:
+    """Number and length of the rows along `dim`, if that is the last and memory is contiguous."""
+    if x.ndim == 0 or dim not in (-1, x.ndim - 1) or not x.flags.c_contiguous or not x.size:
+        return None
+    n = x.shape[-1]
+    return x.size // n, n
+
+
+def _work(rows: int, n: int) -> Any:
+    return native.remember(("rows", rows, n), lambda: np.array([rows, max(1, 8192 // n), n], np.int64))
+
+
+def _on_rows(name: str, outputs: int = 1) -> Run:
+    def run(arrays: list[Any], params: dict[str, Any]) -> Any:
+        x = arrays[0]
+        found = _rows(x, params["dim"])
+        modules = native.inductor()
+        if found is None or modules is None or x.dtype not in _FLOAT_NP or x.ndim == 0:
+            return None
+        if any(a.dtype is not x.dtype or a.shape != x.shape or not a.flags.c_contiguous for a in arrays):
+            return None
+        names = modules.lower.NP_TYPES
+        builtin = native.kernel((name, x.dtype), lambda: getattr(modules.rows, name)(names[x.dtype], names[_compute(x.dtype)]))
+        if builtin is None:
+            return None
+        out = np.empty(x.shape, x.dtype)
+        builtin(out, *arrays, _work(*found))
+        return out
+
+    return run
+
+
+def _extreme(sign: int, both: bool) -> Run:
+    def run(arrays: list[Any], params: dict[str, Any]) -> Any:
+        x, dim, keepdim = arrays[0], params["dim"], params["keepdim"]
+        if x.dtype not in _ORDERED or not x.shape:
+            return None
+        everything = dim is None
+        found = ((1, x.size) if x.flags.c_contiguous and x.size else None) if everything else _rows(x, dim)
+        modules = native.inductor()
+        if found is None or modules is None or found[1] >= 1 << 30 or (everything and found[1] > 1 << 18):
+            return None
+        names = modules.lower.NP_TYPES
+        builtin = native.kernel(("argmax", sign, x.dtype), lambda: modules.rows.argmax(names[x.dtype], sign))
+        if builtin is None:
+            return None
+        shape = ((1,) * x.ndim if keepdim else ()) if everything else (*x.shape[:-1], *((1,) if keepdim else ()))
+        values, indices = np.empty(shape, x.dtype), np.empty(shape, _INT64)
+        builtin(values, indices, x, _work(*found))
+        return (values, indices) if both else indices
+
+    return run
+
+
+def _is_vector(a: Any, n: int) -> bool:
+    return a is None or (a.dtype in _FLOAT_NP and a.size == n and a.flags.c_contiguous)
+
+
+def _standardized_rows(input: Any, params: dict[str, Any]) -> tuple[int, int] | None:
+    """Rows of a `standardize` over all its last axes, with weight and bias along them; None for other normalisations."""
+    shape, axes, affine = params["shape"], params["axes"], params["affine"]
+    first = len(shape) - len(axes)
+    if axes != tuple(range(first, len(shape))) or not first or not input.flags.c_contiguous or not input.size:
+        return None
+    n = 1
+    for d in axes:
+        n *= shape[d]
+    full = 1
+    for d in affine:
+        full *= d
+    return (input.size // n, n) if full == n and tuple(affine[-len(axes) :]) == tuple(shape[first:]) else None
+
+
+def _type_of(a: Any) -> Any:
+    return None if a is None else a.dtype
+
+
+def _layer_norm(arrays: list[Any], params: dict[str, Any]) -> Any:
+    x, weight, bias = arrays
+    found = _standardized_rows(x, params)
+    modules = native.inductor()
+    if found is None or modules is None or x.dtype not in _FLOAT_NP or not (_is_vector(weight, found[1]) and _is_vector(bias, found[1])):
+        return None
+    names = modules.lower.NP_TYPES
+    given = [_type_of(weight), _type_of(bias)]
+    builtin = native.kernel(
+        ("layer_norm", x.dtype, *given),
+        lambda: modules.rows.layer_norm(names[x.dtype], names[_compute(x.dtype)], *[None if t is None else names[t] for t in given]),
+    )
+    if builtin is None:
+        return None
+    shape = params["shape"]
+    moments = tuple([1 if d in params["axes"] else n for d, n in enumerate(shape)])
+    kind = _compute(x.dtype)
+    out, mean, var = np.empty(x.shape, x.dtype), np.empty(moments, kind), np.empty(moments, kind)
+    builtin(out, mean, var, x, *[a for a in (weight, bias) if a is not None], params["eps"], _work(*found))
+    return out, mean, var
+
+
+def _layer_norm_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
+    g, x, weight, mean, var = arrays
+    found = _standardized_rows(x, params)
+    modules = native.inductor()
+    if found is None or modules is None or x.dtype not in _FLOAT_NP or not _is_vector(weight, found[1]):
+        return None
+    if g.dtype is not x.dtype or not g.flags.c_contiguous or not mean.flags.c_contiguous or not var.flags.c_contiguous:
+        return None
+    names, kind = modules.lower.NP_TYPES, _compute(x.dtype)
+    if mean.dtype is not kind or var.dtype is not kind:
+        return None
+    given = _type_of(weight)
+    builtin = native.kernel(
+        ("layer_norm_backward", x.dtype, given),
+        lambda: modules.rows.layer_norm_backward(names[x.dtype], names[kind], None if given is None else names[given]),
+    )
+    if builtin is None:
+        return None
+    rows, n = found
+    sums = _column_sums(modules, g.reshape(rows, n), x.reshape(rows, n), mean.reshape(rows, 1), var.reshape(rows, 1), params["eps"], kind)
+    if sums is None:
+        return None
+    out = np.empty(x.shape, x.dtype)
+    builtin(out, g, x, mean, var, *([] if weight is None else [weight]), params["eps"], _work(rows, n))
+    shape = (n,) if weight is None else weight.shape
+    return out, sums[0].reshape(shape), sums[1].reshape(shape)
+
+
+def _column_sums(modules: Any, g: Any, x: Any, mean: Any, var: Any, eps: float, kind: Any) -> Any:
+    """Gradients of weight and bias: sums over rows of g * (x - mean) / sqrt(var + eps) and of g."""
+    scale = 1 / np.sqrt(var + kind.type(eps))
+    of_weight = reduce("normal_sum", [g, x, mean, scale], (0,), False, kind)
+    of_bias = reduce("sum", [g], (0,), False, kind)
+    return None if of_weight is None or of_bias is None else (of_weight, of_bias)
+
+
+RUNS: dict[str, Run] = {
+    "sum": _simple("sum", _FLOAT_NP | {_INT64}), "mean": _simple("mean", _FLOAT_NP), "prod": _simple("prod", _FLOAT_NP | {_INT64}),
+    "amax": _simple("amax", _ORDERED), "amin": _simple("amin", _ORDERED),
+    "any": _simple("any", _ORDERED | {_BOOL}, _BOOL), "all": _simple("all", _ORDERED | {_BOOL}, _BOOL),
+    "count_nonzero": _simple("count_nonzero", _ORDERED | {_BOOL}, _INT64), "var": _var, "std": _std, "vector_norm": _norm,
+    "max_dim": _extreme(1, True), "min_dim": _extreme(-1, True), "argmax": _extreme(1, False), "argmin": _extreme(-1, False),
+    "softmax": _on_rows("softmax"), "log_softmax": _on_rows("log_softmax"), "softmax_backward": _on_rows("softmax_backward"),
+    "log_softmax_backward": _on_rows("log_softmax_backward"),
+    "standardize": _layer_norm, "standardize_backward": _layer_norm_backward,
+}  # fmt: skip

@@ -1,0 +1,244 @@
+"""Kernels over contiguous rows: softmax, layer normalisation and their gradients, each row read a few times while it is in cache.
+
+A unit of work is one row of `n` elements. Sums run in float32 over blocks and in float64 over the blocks' sums, as in tocha.inductor.reduce.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tocha.inductor.elementary import elementary
+from tocha.inductor.loop_ir import (
+    HALVES,
+    Accumulate,
+    Assign,
+    Binary,
+    Buffer,
+    Const,
+    Convert,
+    Declare,
+    Expr,
+    If,
+    Index,
+    Kernel,
+    Load,
+    Loop,
+    Param,
+    Read,
+    Size,
+    Statement,
+    Store,
+    Unary,
+    compare,
+    const,
+    convert,
+    select,
+    verify,
+)  # fmt: skip
+
+_BLOCK = 1024
+_ZERO = Const(0, "index")
+Each = Callable[[Expr], Expr]
+
+
+class Row:
+    """The statements for one row. `compute` is the type elements are computed with in."""
+
+    def __init__(self, buffers: dict[str, str], compute: str) -> None:
+        self.buffers, self.compute = buffers, compute
+        self.statements: list[Statement] = []
+        self.start = Index("unit") * Size("n")
+        self.loops = 0
+
+    def load(self, name: str, j: Expr, whole: bool = True) -> Expr:
+        """Element j of the row; with `whole` false, of a vector that all rows share."""
+        type = self.buffers[name]
+        value: Expr = Load(name, self.start + j if whole else j, type)
+        return convert(Convert(value, "f32") if type in HALVES else value, self.compute)
+
+    def per_row(self, name: str) -> Expr:
+        """The row's element of a buffer with one for each row."""
+        return convert(Load(name, Index("unit"), self.buffers[name]), self.compute)
+
+    def put_row(self, name: str, value: Expr) -> None:
+        self.statements.append(Store(name, Index("unit"), convert(value, self.buffers[name])))
+
+    def let(self, name: str, value: Expr) -> Expr:
+        self.statements += [Declare(name, value.type, value), Assign(name, value)]
+        return Read(name, value.type)
+
+    def each(self, out: str, value: Each) -> None:
+        """Store a value for every element."""
+        j = self._index()
+        store = Store(out, self.start + j, convert(value(j), self.buffers[out]))
+        self.statements.append(Loop(j.name, _ZERO, Size("n"), (store,), "vector"))
+
+    def sums(self, *values: Each, out: str | None = None) -> list[Expr]:
+        """float64 sums over the row of one or more values; with `out` the first value is also stored there."""
+        number = self.loops
+        names = [f"sum{number}_{i}" for i in range(len(values))]
+        self._begin("add", names, "f64")
+        j, block = self._index(), Index(f"block{number}")
+        start = block * _BLOCK
+        stop = Binary("min", start + _BLOCK, Size("n"))
+        count = Binary("div", Size("n") + (_BLOCK - 1), Const(_BLOCK, "index"))
+        zero = const(0, self.compute)
+        computed = [v(j) for v in values]
+        body: list[Statement] = [Accumulate("add", f"{n}_small", v) for n, v in zip(names, computed, strict=True)]
+        if out is not None:
+            body.append(Store(out, self.start + j, convert(computed[0], self.buffers[out])))
+        self.statements += [Declare(f"{n}_small", self.compute, zero) for n in names]
+        self.statements.append(Loop(block.name, _ZERO, count, (
+            *[Assign(f"{n}_small", zero) for n in names], Loop(j.name, start, stop, tuple(body), "vector"),
+            *[Accumulate("add", n, convert(Read(f"{n}_small", self.compute), "f64")) for n in names],
+        )))  # fmt: skip
+        return [Read(n, "f64") for n in names]
+
+    def sum(self, value: Each) -> Expr:
+        return self.sums(value)[0]
+
+    def max(self, value: Each) -> Expr:
+        name = f"max{self.loops}"
+        self._begin("max", [name], self.compute)
+        j = self._index()
+        self.statements.append(Loop(j.name, _ZERO, Size("n"), (Accumulate("max", name, value(j)),), "vector"))
+        return Read(name, self.compute)
+
+    def _begin(self, op: str, names: list[str], type: str) -> None:
+        start = const(0.0 if op == "add" else -math.inf, type)
+        for name in names:
+            self.statements += [Declare(name, type, start), Assign(name, start)]
+
+    def _index(self) -> Index:
+        self.loops += 1
+        return Index(f"j{self.loops}")
+
+    def kernel(self, name: str, params: tuple[Param, ...] = ()) -> Kernel:
+        body = (Loop("unit", Size("lo"), Size("hi"), tuple(self.statements)),)
+        made = Kernel(name, tuple(Buffer(n, t) for n, t in self.buffers.items()), params, (Size("n"),), body)
+        verify(made)
+        return made
+
+
+def _exp(x: Expr) -> Expr:
+    return elementary("exp", x, hard=None)
+
+
+def _log(x: Expr) -> Expr:
+    return elementary("log", x, hard=None)
+
+
+def softmax(type: str, compute: str) -> Kernel:
+    """e^(x - max) over its sum."""
+    row = Row({"out": type, "x": type}, compute)
+    top = row.max(lambda j: row.load("x", j))
+    if type == compute:
+        (total,) = row.sums(lambda j: _exp(row.load("x", j) - top), out="out")
+        sum_ = row.let("total", convert(total, compute))
+        row.each("out", lambda j: row.load("out", j) / sum_)
+    else:  # computed twice rather than rounded twice
+        sum_ = row.let("total", convert(row.sum(lambda j: _exp(row.load("x", j) - top)), compute))
+        row.each("out", lambda j: _exp(row.load("x", j) - top) / sum_)
+    return row.kernel("softmax")
+
+
+def log_softmax(type: str, compute: str) -> Kernel:
+    """x - max - log of the sum of e^(x - max)."""
+    row = Row({"out": type, "x": type}, compute)
+    top = row.max(lambda j: row.load("x", j))
+    total = row.sum(lambda j: _exp(row.load("x", j) - top))
+    log = row.let("log", _log(convert(total, compute)))
+    row.each("out", lambda j: row.load("x", j) - top - log)
+    return row.kernel("log_softmax")
+
+
+def softmax_backward(type: str, compute: str) -> Kernel:
+    """out * (g - sum(g * out))."""
+    row = Row({"grad": type, "g": type, "out": type}, compute)
+    total = row.let("total", convert(row.sum(lambda j: row.load("g", j) * row.load("out", j)), compute))
+    row.each("grad", lambda j: row.load("out", j) * (row.load("g", j) - total))
+    return row.kernel("softmax_backward")
+
+
+def log_softmax_backward(type: str, compute: str) -> Kernel:
+    """g - e^out * sum(g)."""
+    row = Row({"grad": type, "g": type, "out": type}, compute)
+    total = row.let("total", convert(row.sum(lambda j: row.load("g", j)), compute))
+    row.each("grad", lambda j: row.load("g", j) - _exp(row.load("out", j)) * total)
+    return row.kernel("log_softmax_backward")
+
+
+def layer_norm(type: str, compute: str, weight: str | None, bias: str | None) -> Kernel:
+    """(x - mean) / sqrt(var + eps) * weight + bias, with mean and variance of each row."""
+    buffers = {"out": type, "mean": compute, "var": compute, "x": type}
+    buffers |= {n: t for n, t in (("weight", weight), ("bias", bias)) if t is not None}
+    row = Row(buffers, compute)
+    count = convert(Size("n"), "f64")
+    middle = row.let("middle", convert(row.sum(lambda j: row.load("x", j)) / count, compute))
+
+    def apart(j: Expr) -> Expr:
+        return row.load("x", j) - middle
+
+    squares, rest = row.sums(lambda j: apart(j) * apart(j), apart)
+    var = row.let("spread", convert((squares - rest * rest / count) / count, compute))
+    scale = row.let("scale", 1.0 / Unary("sqrt", var + convert(Param("eps", "f64"), compute)))
+
+    def value(j: Expr) -> Expr:
+        y = apart(j) * scale
+        if weight is not None:
+            y = y * row.load("weight", j, whole=False)
+        return y if bias is None else y + row.load("bias", j, whole=False)
+
+    row.each("out", value)
+    row.put_row("mean", middle)
+    row.put_row("var", var)
+    return row.kernel("layer_norm", (Param("eps", "f64"),))
+
+
+def layer_norm_backward(type: str, compute: str, weight: str | None) -> Kernel:
+    """The gradient with respect to the input; that of weight and bias is a sum over rows."""
+    buffers = {"grad": type, "g": type, "x": type, "mean": compute, "var": compute} | ({} if weight is None else {"weight": weight})
+    row = Row(buffers, compute)
+    middle = row.let("middle", row.per_row("mean"))
+    scale = row.let("scale", 1.0 / Unary("sqrt", row.per_row("var") + convert(Param("eps", "f64"), compute)))
+
+    def inner(j: Expr) -> Expr:
+        g = row.load("g", j)
+        return g if weight is None else g * row.load("weight", j, whole=False)
+
+    def normal(j: Expr) -> Expr:
+        return (row.load("x", j) - middle) * scale
+
+    count = convert(Size("n"), "f64")
+    total, along = row.sums(inner, lambda j: inner(j) * normal(j))
+    mean_inner, mean_along = row.let("mean_inner", convert(total / count, compute)), row.let("mean_along", convert(along / count, compute))
+    row.each("grad", lambda j: (inner(j) - normal(j) * mean_along - mean_inner) * scale)
+    return row.kernel("layer_norm_backward", (Param("eps", "f64"),))
+
+
+def argmax(type: str, sign: int) -> Kernel:
+    """The largest (sign -1: smallest) value of each row and the first index that has it; NaN counts as largest and as smallest."""
+    compute = "f32" if type in HALVES else type
+    row = Row({"values": type, "indices": "i64", "x": type}, compute)
+    op = "max" if sign > 0 else "min"
+    from tocha.inductor.reduce import START
+
+    start = START[op](compute)
+    row.statements += [Declare("top", compute, start), Assign("top", start)]
+    j = row._index()
+    row.statements.append(Loop(j.name, _ZERO, Size("n"), (Accumulate(op, "top", row.load("x", j)),), "vector"))
+    top = Read("top", compute)
+    none = Const((1 << 31) - 1, "i32")
+    row.statements += [Declare("first", "i32", none), Assign("first", none)]
+    j = row._index()
+    value = row.load("x", j)
+    here = compare("eq", value, top)
+    if compute in ("f32", "f64"):
+        here = here | (compare("ne", value, value) & compare("ne", top, top))
+    found = select(here, convert(j, "i32"), none)
+    row.statements.append(Loop(j.name, _ZERO, Size("n"), (Accumulate("min", "first", found),), "vector"))
+    first = Read("first", "i32")
+    row.statements.append(Store("values", Index("unit"), convert(top, type)))
+    row.statements.append(If(compare("ne", first, none), (Store("indices", Index("unit"), convert(first, "i64")),)))
+    return row.kernel("argmax" if sign > 0 else "argmin")
