@@ -103,6 +103,10 @@ def run(prim: Prim, args: Sequence[Any], params: dict[str, Any]) -> tuple[Tensor
             break
     if xp is meta:
         return tuple(wrap(m) for m in infer(prim, arrays, params))
+    if prim.native and xp is cpu:
+        got = native.prim(prim.name, arrays, params, half=first.dtype in HALF_NP)
+        if got is not None:
+            return tuple([wrap(g) for g in (got if got.__class__ is tuple else (got,))])
     half = None
     if prim.half == "float32":
         for a in arrays:
