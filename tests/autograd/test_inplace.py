@@ -161,3 +161,53 @@ def test_a_copy_has_a_history_of_its_own() -> None:
     assert z.grad.tolist() == [3.0, 3.0]
     z.mul_(2)  # exp saved y, not its copy
     y.sum().backward()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda v: v.mul_(2),
+        lambda v: v.add_(1.0),
+        lambda v: v.clamp_(0, 1),
+        lambda v: v.lerp_(v.clone(), 0.5),
+        lambda v: v.uniform_(),
+        lambda v: v.__setitem__(0, 3.0),
+    ],
+)
+def test_view_made_without_recording_is_not_changed_with_recording(change):
+    y = torch.ones(3, requires_grad=True) * 2
+    with torch.no_grad():
+        v = y.view(3)
+    with pytest.raises(RuntimeError, match="created in no_grad mode"):
+        change(v)
+    assert (y.tolist(), y._version) == ([2.0, 2.0, 2.0], 0)
+    with torch.no_grad():
+        change(v)
+
+
+def test_value_with_history_into_a_view_that_may_not_take_one():
+    w = torch.ones(2, requires_grad=True)
+    base = torch.ones(2, 2)
+    with pytest.raises(RuntimeError, match="multiple views"):
+        base.unbind()[0].mul_(w)
+    with torch.no_grad():
+        v = base[0]
+    with pytest.raises(RuntimeError, match="no_grad mode"):
+        v.copy_(w)
+    assert base.tolist() == [[1, 1], [1, 1]]
+
+
+def test_pieces_of_tensor_split_take_changes_in_place():
+    x = torch.ones(4, requires_grad=True)
+    y = x * 1
+    y.tensor_split(2)[1].mul_(3)
+    y.sum().backward()
+    assert x.grad.tolist() == [1, 1, 3, 3]
+
+
+def test_one_value_into_elements_that_share_memory():
+    x = torch.zeros(2)
+    x.expand(3, 2).fill_(4)
+    assert x.tolist() == [4, 4]
+    with pytest.raises(RuntimeError, match="single memory location"):
+        x.expand(3, 2).add_(1)

@@ -56,3 +56,10 @@ def test_detach_in_place_and_apply():
         (torch.ones(2, requires_grad=True) * 2)[0].detach_()
     assert torch.tensor([1, 2]).apply_(lambda v: v * 3).tolist() == [3, 6]
     assert torch.tensor([1, 2]).map_(torch.tensor([5, 6]), lambda a, b: a - b).tolist() == [-4, -4]
+
+
+def test_set_refuses_a_leaf_that_requires_grad():
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="requires grad"):
+        x.set_(torch.ones(3))
+    assert x.tolist() == [1, 1]

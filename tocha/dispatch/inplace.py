@@ -21,10 +21,11 @@ _ndarray = np.ndarray
 _REAL_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64))
 
 
-def check_writable(target: Tensor, operator: str) -> None:
-    """Raise before anything is computed if `target` may not be changed in place."""
+def check_writable(target: Tensor, operator: str, one_value: bool = False) -> None:
+    """Raise before anything is computed if `target` may not be changed in place; elements that share memory may, if
+    they all get one value."""
     if target.__class__ in HOLLOW:
-        check_writable(target.inner, operator)  # type: ignore[attr-defined]
+        check_writable(target.inner, operator, one_value)  # type: ignore[attr-defined]
         return
     view = target._view
     if state.grad and (target._rg or (view is not None and view.base._rg)):
@@ -34,7 +35,7 @@ def check_writable(target: Tensor, operator: str) -> None:
                 raise RuntimeError(f"{operator}: {what} is being used in an in-place operation.")
         if view is not None:
             _check_view(view, operator)
-    if _overlaps_itself(target):
+    if not one_value and _overlaps_itself(target):
         raise RuntimeError(_OVERLAP.format(operator))
 
 
@@ -91,6 +92,8 @@ def assign(target: Tensor, value: Tensor, operator: str) -> Tensor:
                 f"{operator}: result type {value.dtype.name} can't be cast to the desired output type {target.dtype.name}"
             )
         value = value.to(target.dtype)
+    if value._rg and target._view is not None and state.grad:
+        _check_view(target._view, operator)
     if value._node is not None:
         _keep_old(target, value._node)
     if target.__class__ in NO_DISPATCH:
@@ -125,6 +128,8 @@ def overwrite(target: Tensor, into: Callable[..., Any], args: tuple[Any, ...], k
     for x in kwargs.values():
         if not (x is None or x.__class__ is float or x.__class__ is int):
             return False
+    if recorded and target._view is not None and target._view.base._rg:
+        return False
     if state.run(into, a, *arrays, **kwargs) is NotImplemented:
         return False
     version_of(target).bump(operator)

@@ -102,6 +102,13 @@ def split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Ten
     return split(input, list(split_sizes), dim)
 
 
+def _cut(input: Tensor, cuts: list[int], dim: int) -> tuple[Tensor, ...]:
+    """The slices between cuts: views of their own each, which unlike those of `split` may be changed in place."""
+    lead = (slice(None),) * dim
+    ends = [0, *cuts, input._a.shape[dim]]
+    return tuple(prims.slice_(input, index=(*lead, slice(a, b))) for a, b in itertools.pairwise(ends))
+
+
 @op("torch method")
 def tensor_split(
     input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None,
@@ -120,15 +127,12 @@ def tensor_split(
             raise RuntimeError(f"tensor_split expected tensor_indices_or_sections to be on cpu, but it's on {where.device}")
         where = where.tolist()
     if isinstance(where, (tuple, list)):
-        cuts = [int(c) for c in where]
-        ends = [0, *cuts, n]
-        lead = (slice(None),) * d
-        return tuple(prims.slice_(input, index=(*lead, slice(a, b))) for a, b in itertools.pairwise(ends))
+        return _cut(input, [int(c) for c in where], d)
     if where is None or where <= 0:
         raise RuntimeError(f"number of sections must be larger than 0, got {where}")
     small, extra = divmod(n, int(where))
-    sizes = tuple(small + (i < extra) for i in range(int(where)))
-    return tuple(prims.split(input, sizes=sizes, dim=d))
+    sizes = (small + (i < extra) for i in range(int(where)))
+    return _cut(input, list(itertools.accumulate(sizes))[:-1], d)
 
 
 def _axis_split(name: str, rank: int, dim: int, least: int) -> None:

@@ -75,8 +75,8 @@ def set_(
     input: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None
 ) -> Tensor:
     """Look at the memory of another tensor or storage from now on (torch docs: Tensor.set_)."""
-    if input._rg and input._node is not None:
-        raise RuntimeError("set_: the tensor has a history; detach() it first")
+    if input._rg and state.grad:
+        raise RuntimeError("set_: a tensor that requires grad is being used in an in-place operation; detach() it first")
     if source is None:
         input._a = make((0,), input.dtype, input.device)._a
     elif isinstance(source, Tensor):
