@@ -94,3 +94,24 @@ def test_numbers_that_dont_fit_are_refused(dtype, value, want):
                 call()
         else:
             assert call().tolist() == [want]
+
+
+def test_tensors_and_arrays_among_nested_numbers():
+    t, one = torch.tensor, torch.tensor([1])
+    assert t([t([[0.5]]), one]).tolist() == [0.5, 1.0]
+    assert t([[one, 2], [3, t(4.0)]]).tolist() == [[1, 2], [3, 4]]
+    assert t([[1, 2], np.array([1.0, 2.0])]).dtype == torch.float64
+    assert t([[1, 2], torch.ones(2, dtype=torch.bfloat16)]).dtype == torch.bfloat16
+    with pytest.raises(ValueError, match="only one element"):
+        t([t([0, 1]), t([2, 3])])
+
+
+def test_unsigned_types_take_negative_integers():
+    assert torch.tensor([-1, 255], dtype=torch.uint8).tolist() == [255, 255]
+    with pytest.raises(RuntimeError, match="overflow"):
+        torch.tensor([-256], dtype=torch.uint8)
+
+
+def test_python_types_as_dtypes():
+    found = [torch.ones(1, dtype=t).dtype for t in (float, int, bool, complex)]
+    assert found == [torch.float64, torch.int64, torch.bool, torch.complex128]

@@ -168,3 +168,25 @@ def test_meta_tensors_infer_shapes():
     assert x[:, i].shape == (5, 2, 3, 7)
     assert x[i, :, i].shape == (2, 3, 6)
     assert x[1:3, ..., None].shape == (2, 6, 7, 1)
+
+
+@pytest.mark.parametrize("index", [MASK := torch.tensor([True, False, True]), (MASK,), [True, False, True], (..., MASK)])
+@pytest.mark.parametrize("value", [torch.tensor(7), torch.tensor([7.0], dtype=torch.float64)])
+def test_a_mask_is_filled_with_a_single_value_of_any_type(index, value):
+    x = torch.zeros(3)
+    x[index] = value
+    assert x.tolist() == [7, 0, 7]
+
+
+def test_index_put_with_one_mask_and_one_value():
+    mask = torch.tensor([True, False])
+    assert torch.zeros(2).index_put((mask,), torch.tensor(3)).tolist() == [3, 0]
+    with pytest.raises(RuntimeError, match="dtypes match"):
+        torch.zeros(2).index_put((torch.tensor([0]),), torch.tensor(3))
+
+
+def test_assignment_through_true_and_false():
+    x = torch.zeros(3)
+    x[False] = torch.tensor([7, 8])
+    x[True] = torch.tensor([7, 8, 9])
+    assert x.tolist() == [7, 8, 9]

@@ -103,7 +103,7 @@ def check_dtype(dtype: Any, name: str) -> DType | None:
     """A dtype argument: None, a dtype, or Python's bool, int, float, complex."""
     if dtype is None or isinstance(dtype, DType):
         return dtype
-    python = {float: dtypes.get_default_dtype(), int: dtypes.int64, bool: dtypes.bool_, complex: dtypes.complex64}
+    python = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool_, complex: dtypes.complex128}
     if dtype in python:
         return python[dtype]
     raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")

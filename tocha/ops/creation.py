@@ -219,7 +219,7 @@ def _from_sequence(data: Any, dtype: DType | None) -> tuple[Any, DType]:
     leaves: list[Any] = []
     shape = _shape_of_nested(data, leaves)
     found = dtype or _promote_leaves(leaves)
-    flat = [x.item() if isinstance(x, (Tensor, np.ndarray)) else x for x in leaves]
+    flat = [x.item() if isinstance(x, (Tensor, np.ndarray, np.generic)) else x for x in leaves]
     return _cast_array(flat, found, flat).reshape(shape), found
 
 
@@ -270,6 +270,9 @@ def _cast_array(values: Any, found: DType, leaves: Sequence[Any]) -> Any:
         try:
             return np.array([math.trunc(x) if isinstance(x, float) else x for x in leaves], target).reshape(np.shape(values))
         except OverflowError as error:
+            most = dtypes.iinfo(found).max
+            if dtypes.iinfo(found).min == 0 and all(isinstance(x, int) and -most <= x <= most for x in leaves):  # negative numbers wrap around
+                return np.array([int(x) & most for x in leaves], target).reshape(np.shape(values))
             if all(-(2**63) <= x < 2**64 for x in leaves) and found is not dtypes.int64:
                 raise RuntimeError(f"value cannot be converted to type {found.name} without overflow") from error
             raise RuntimeError(f"Overflow when unpacking long: {error}") from error
@@ -287,8 +290,8 @@ def _shape_of_nested(data: Any, leaves: list[Any]) -> Shape:
     if the others don't have it."""
     shape: list[int] = []
     inner = data
-    while _is_nested(inner):
-        if isinstance(inner, (Tensor, np.ndarray)):
+    while _is_nested(inner) and not isinstance(inner, Tensor):  # a tensor in first place is taken for a number
+        if isinstance(inner, np.ndarray):
             shape.extend(inner.shape)
             break
         shape.append(len(inner))
@@ -311,7 +314,10 @@ def _is_nested(data: Any) -> bool:
 
 def _collect(data: Any, dim: int, shape: list[int], leaves: list[Any]) -> None:
     if dim == len(shape):
-        if _is_nested(data):
+        if isinstance(data, Tensor):
+            if data._a.size != 1:
+                raise ValueError("only one element tensors can be converted to Python scalars")
+        elif _is_nested(data):
             raise TypeError(f"'{type(data).__name__}' object cannot be interpreted as a number, as its neighbours are")
         numbers = (bool, int, float, complex, Tensor, np.generic, np.ndarray)
         leaves.append(data if isinstance(data, numbers) else _as_number(data))
@@ -321,7 +327,7 @@ def _collect(data: Any, dim: int, shape: list[int], leaves: list[Any]) -> None:
     if len(data) != shape[dim]:
         raise ValueError(f"expected sequence of length {shape[dim]} at dim {dim} (got {len(data)})")
     if isinstance(data, (Tensor, np.ndarray)) and tuple(data.shape) == tuple(shape[dim:]):
-        leaves.extend(data.reshape(-1).tolist())
+        leaves.extend((data.detach().cpu()._a if isinstance(data, Tensor) else data).reshape(-1))  # scalars that know their type
         return
     for i in range(len(data)):
         _collect(data[i], dim + 1, shape, leaves)
@@ -426,7 +432,7 @@ def fill_(input: Tensor, value: Any) -> Tensor:
 
 
 def _fill(input: Tensor, value: Any, name: str) -> Tensor:
-    check_writable(input, name)
+    check_writable(input, name, one_value=True)
     number = scalar_of(value, input.dtype)
     if not in_memory(input):
         return assign(input, make(input._a.shape, input.dtype, input.device, number), name)

@@ -120,6 +120,8 @@ def _put_plain(input: Tensor, key: Any, value: Any) -> bool:
     a = input._a
     if a.__class__ is not _ndarray or 0 in a.strides or not in_memory(input):
         return False
+    if state.grad and input._view is not None and input._view.base._rg:
+        return False
     if value.__class__ in PLAIN:
         if (state.grad and (input._rg or value._rg)) or value._a.dtype is not a.dtype or value._a.__class__ is not _ndarray:
             return False
@@ -406,16 +408,30 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
             target.copy_(_drop_leading(value, target))
         else:
             _check_value(value, input)
+            check_writable(target, "__setitem__")
             target.fill_(_rounded(value, input))
         return
     dims, indices = tuple(advanced), tuple(advanced.values())
     check_broadcast(target, indices, dims)
     if isinstance(value, Tensor):
+        if index is True or index is False:
+            if index:
+                target.copy_(_drop_leading(value, target))
+            return
         value = _drop_leading(value, target)
+        value = fill_of_mask(target, index, value)
     else:
         _check_value(value, input)
         value = target.new_full((), value)
     put(target, indices, dims, value, False, "index_put_")
+
+
+def fill_of_mask(target: Tensor, index: Any, value: Tensor, accumulate: bool = False) -> Tensor:
+    """A single value that goes where one mask says is filled in, so that it may be of another type than the target."""
+    if value._a.dtype is target._a.dtype or value._a.size != 1 or accumulate or (value.is_complex() and not target.is_complex()):
+        return value
+    tensors = [i for i in read_items(index) if isinstance(i, Tensor)]
+    return value.to(target.dtype) if len(tensors) == 1 and tensors[0]._a.dtype.kind == "b" else value
 
 
 def _check_value(value: Any, input: Tensor) -> None:

@@ -15,6 +15,7 @@ from tocha.ops.indexing import (
     check_broadcast,
     check_put,
     check_range,
+    fill_of_mask,
     index_tensors,
     put,
     read_items,
@@ -294,7 +295,8 @@ def _put_operands(input: Tensor, indices: Any) -> tuple[Tensor, tuple[Tensor, ..
 def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
     """values written, or added, at index tensors (None: a whole dimension) (torch docs: Tensor.index_put)."""
     seen, tensors, dims = _put_operands(input, indices)
-    values = check_put(seen, tensors, dims, check_tensor(values, "index_put", "values", 3), accumulate)
+    values = fill_of_mask(seen, tuple(indices), check_tensor(values, "index_put", "values", 3), accumulate)
+    values = check_put(seen, tensors, dims, values, accumulate)
     for d, i in zip(dims, tensors, strict=True):
         check_range(i, seen._a.shape[d], d, negative=True)
     return prims.index_put(seen, values, *tensors, dims=dims, accumulate=accumulate)
@@ -304,7 +306,8 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
 def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
     """`index_put` in place (torch docs: Tensor.index_put_)."""
     seen, tensors, dims = _put_operands(input, indices)
-    return put(seen, tensors, dims, check_tensor(values, "index_put_", "values", 3), accumulate, "index_put_")
+    values = fill_of_mask(seen, tuple(indices), check_tensor(values, "index_put_", "values", 3), accumulate)
+    return put(seen, tensors, dims, values, accumulate, "index_put_")
 
 
 @op("torch method strictout")
