@@ -197,3 +197,45 @@ def test_real_and_imag_are_views() -> None:
     x.real.mul_(3)
     x.imag.zero_()
     assert x.tolist() == [3 + 0j]
+
+
+def test_comparison_with_what_is_no_number_is_pythons() -> None:
+    x = tocha.ones(2)
+    assert ((x == [1, 2]), (x != (1,)), (x == "a")) == (False, True, False)
+    with pytest.raises(TypeError):
+        _ = x < [1]
+
+
+def test_invert_of_floats_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="integer and Boolean"):
+        ~tocha.ones(2)
+
+
+def test_integers_beyond_64_bits() -> None:
+    for operand in (1 << 64, -(1 << 63) - 1):
+        with pytest.raises(OverflowError):
+            tocha.ones(2) + operand
+        with pytest.raises(OverflowError):
+            _ = tocha.ones(2, dtype=tocha.int64) > operand
+
+
+def test_subtraction_takes_no_bool_on_either_side() -> None:
+    for operand in (True, tensor(True)):
+        with pytest.raises(RuntimeError, match="bool"):
+            tocha.ones(2) - operand
+        with pytest.raises(RuntimeError, match="bool"):
+            tocha.rsub(tocha.ones(2), operand)
+
+
+def test_integers_are_rounded_to_the_half_type_they_meet() -> None:
+    check(tocha.fmod(tensor([2**31 - 1]), tensor([1.0]).half()), "float16", [nan])
+
+
+def test_ldexp_keeps_the_floating_type_and_its_range() -> None:
+    check(tocha.ldexp(tensor([1.0]).half(), tensor([20, -24, 5])), "float16", [inf, 2.0**-24, 32.0])
+    check(tocha.ldexp(tensor([1e-30]), tensor([200])), "float32", [1.6069380e30])
+
+
+def test_zero_dim_complex_keeps_the_width_of_the_floats_it_meets() -> None:
+    assert (tocha.ones(2) + tensor(1j, dtype=tocha.complex128)).dtype == tocha.complex64
+    assert (tocha.ones(2, dtype=tocha.int64) + tensor(1j, dtype=tocha.complex128)).dtype == tocha.complex128

@@ -12,6 +12,8 @@ from tocha import dtypes
 from tocha.dtypes import FROM_NP, dtype, promote_types
 from tocha.tensor import Tensor
 
+_BEYOND = 1 << 64  # where torch's numbers end: integers from 2**63 on are taken as unsigned
+
 
 def result_type(operands: Iterable[Any]) -> dtype:
     """The type that tensors and numbers promote to together."""
@@ -26,6 +28,8 @@ def result_type(operands: Iterable[Any]) -> dtype:
             else:
                 zero_dim = d if zero_dim is None else promote_types(zero_dim, d)
         elif x is not None:
+            if x.__class__ is int and not -(_BEYOND >> 1) <= x < _BEYOND:
+                raise OverflowError(f"int too big to convert: {x} is no 64-bit integer")
             d = dtypes.of_scalar(x)
             number = d if number is None else promote_types(number, d)
     result = dimensioned
@@ -35,19 +39,15 @@ def result_type(operands: Iterable[Any]) -> dtype:
         if result is None:
             result = lower
         elif lower.category > result.category:
-            result = _raise(result, lower, lower is number)
+            result = _raise(result, lower)
     if result is None:
         raise TypeError("result_type: no operand was given")
     return result
 
 
-def _raise(result: dtype, lower: dtype, is_number: bool) -> dtype:
-    """A higher category from a lower-ranked operand: numbers bring the default type of their category."""
-    if is_number and lower.category == dtypes.COMPLEX and result.category == dtypes.FLOATING:
-        return result.to_complex()
-    if is_number:
-        return lower
-    return promote_types(result, lower) if lower.category == dtypes.COMPLEX else lower
+def _raise(result: dtype, lower: dtype) -> dtype:
+    """A higher category from a lower-ranked operand; the width of a floating type stays when it becomes complex."""
+    return result.to_complex() if lower.category == dtypes.COMPLEX and result.category == dtypes.FLOATING else lower
 
 
 def common_dtype(operands: Iterable[Any], kind: str) -> dtype:

@@ -33,9 +33,9 @@ def _forward(name: str, dunder: str) -> None:
     def call(self: Tensor, other: Any) -> Any:
         if short is not None and not FUNCTION_MODES and (got := short(self, other)) is not None:
             return got
-        if seen_as and (FUNCTION_MODES or OVERRIDES[self.__class__] or OVERRIDES[other.__class__]):
-            return dispatch_function(getattr(Tensor, seen_as), function, (self, other), {})
         try:
+            if seen_as and (FUNCTION_MODES or OVERRIDES[self.__class__] or OVERRIDES[other.__class__]):
+                return dispatch_function(getattr(Tensor, seen_as), function, (self, other), {})
             return function(self, other)
         except TypeError:
             if isinstance(other, (Tensor, bool, int, float, complex)):
@@ -66,9 +66,9 @@ def _reflected(name: str, dunder: str) -> None:
         return function(other, self)
 
     def call(self: Tensor, other: Any) -> Any:
-        if FUNCTION_MODES or OVERRIDES[self.__class__] or OVERRIDES[other.__class__]:
-            return dispatch_function(call, swapped, (self, other), {})
         try:
+            if FUNCTION_MODES or OVERRIDES[self.__class__] or OVERRIDES[other.__class__]:
+                return dispatch_function(call, swapped, (self, other), {})
             return swapped(self, other)
         except TypeError:
             if isinstance(other, (Tensor, bool, int, float, complex)):
@@ -94,7 +94,7 @@ def attach() -> None:
         if dunder in ("__neg__", "__abs__"):
             setattr(Tensor, dunder, getattr(Tensor, name))
         elif dunder == "__invert__":
-            setattr(Tensor, dunder, overridable_method(getattr(Tensor, name), name=dunder))
+            setattr(Tensor, dunder, overridable_method(_invert, name=dunder))
         else:
             _forward(name, dunder)
         reflected = f"__r{dunder[2:]}"
@@ -108,6 +108,12 @@ def attach() -> None:
     Tensor.__div__ = Tensor.__truediv__  # type: ignore[attr-defined]
     for name in ("__bool__", "__float__", "__int__", "__complex__", "__index__", "__len__", "__iter__", "__contains__", "__format__", "__pos__", "__reversed__"):
         setattr(Tensor, name, public(_PYTHON[name], name, "Tensor"))
+
+
+def _invert(input: Tensor) -> Tensor:
+    if input._a.dtype.kind not in "biu":
+        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+    return _TORCH["bitwise_not"](input)
 
 
 def _truth(input: Tensor) -> bool:

@@ -131,6 +131,8 @@ class Pointwise(Prim):
                 return got
         if xp.name == "cuda":
             return self._on_cuda(xp, arrays, compute.np, inner, target, params)
+        if inner is not compute.np:  # integers are rounded to the half type first
+            arrays = [state.run(a.astype, compute.np) if hasattr(a, "astype") and a.dtype.kind in "iu" else a for a in arrays]
         arrays = [a.astype(inner, copy=False) if hasattr(a, "astype") else number(a, inner) for a in arrays]
         try:
             got = state.run(self.impl, xp, *arrays, **params)
@@ -165,6 +167,8 @@ class Pointwise(Prim):
         """The type the rule computes in; NotImplementedError/RuntimeError where it isn't defined."""
         compute = common_dtype(args, self.promote)
         if self.refuse:
+            if self.name == "sub" and any(_is_bool(a) for a in args):
+                raise _refusal(self.name, dtypes.bool_)
             for kind in self.refuse:
                 category = {"bool": dtypes.BOOL, "complex": dtypes.COMPLEX, "float": dtypes.FLOATING, "integral": dtypes.INTEGRAL}
                 if compute.category == category[kind]:
@@ -187,6 +191,10 @@ def _finish(got: Any, arrays: list[Any], target: Any) -> Any:
     if got.dtype is not target:
         return state.run(got.astype, target)
     return got.copy() if any(got is a for a in arrays) else got
+
+
+def _is_bool(operand: Any) -> bool:
+    return operand._a.dtype is _BOOL if isinstance(operand, Tensor) else isinstance(operand, (bool, np.bool_))
 
 
 def _refusal(name: str, compute: dtype) -> Exception:
@@ -535,7 +543,7 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
     def call(input: Tensor, *others: Any) -> Tensor:
         if len(others) == 1 and input.__class__ is Tensor and not FUNCTION_MODES and not INTERPRETERS:
             a, b = input._a, others[0]
-            if a.__class__ is _ndarray and a.dtype in direct and a.flags.c_contiguous and not (state.grad and input._rg):
+            if a.__class__ is _ndarray and a.dtype in direct and a.flags.c_contiguous and not (state.grad and _has_history(input)):
                 if b.__class__ is Tensor:
                     b = None if b._a.dtype is not a.dtype or (state.grad and b._rg) else b._a
                 elif a.dtype not in weak or not (b.__class__ is float or (b.__class__ is int and -_SMALL <= b <= _SMALL)):
@@ -552,6 +560,11 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
         return plain(input, *others)
 
     return call
+
+
+def _has_history(input: Tensor) -> bool:
+    """Whether a change in place must be recorded, or refused (a view made under no_grad doesn't require grad itself)."""
+    return bool(input._rg) or (input._view is not None and bool(input._view.base._rg))
 
 
 def _any_rg(others: tuple[Any, ...]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
+from tocha.dtypes import HALF_NP
 from tocha.prims.elementary import conj, keep
 from tocha.prims.view import expand, view
 
@@ -201,7 +202,11 @@ def _tied(g: Any, input: Any, out: Any, *, dim: Shape, keepdim: bool) -> Any:
     """The gradient in equal parts to all elements equal to the extreme (to all NaN ones if that is NaN)."""
     g, out = unsqueezed(g, input.shape, dim, keepdim), unsqueezed(out, input.shape, dim, keepdim)
     reached = (input == out) | (input.isnan() & out.isnan())
-    return keep(g / reached.sum(dim, True) if dim else g, reached)
+    if not dim:
+        return keep(g, reached)
+    count = reached.sum(dim, True)
+    share = (g.float() / count).to(g.dtype) if g._a.dtype in HALF_NP else g / count  # half types don't hold large counts
+    return keep(share, reached)
 
 
 @prim("amax", "reduce", vjp=_tied, infer=_infer)
