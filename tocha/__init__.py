@@ -48,6 +48,7 @@ _LATER = {
             "set_autocast_cache_enabled", "set_autocast_cpu_dtype", "set_autocast_cpu_enabled", "set_autocast_dtype",
             "set_autocast_enabled", "set_autocast_gpu_dtype",
         ),
+        "autograd.anomaly": ("is_anomaly_check_nan_enabled", "is_anomaly_enabled"),
         "errors": ("AcceleratorError", "OutOfMemoryError"),
     }.items()
     for name in names

@@ -240,3 +240,11 @@ def test_a_fresh_gradient_becomes_dot_grad_without_a_copy(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.Tensor, "clone", no_copy)
     y.backward(torch.ones(4))
     assert x.grad is not None
+
+
+def test_grad_outputs_take_the_outputs_type():
+    x = torch.ones(2, requires_grad=True)
+    (g,) = torch.autograd.grad(x * 2, x, torch.ones(2, dtype=torch.float64))
+    assert (g.dtype, g.tolist()) == (torch.float32, [2, 2])
+    with pytest.raises(RuntimeError, match="non-empty inputs"):
+        torch.autograd.grad(x.sum(), [])

@@ -99,3 +99,9 @@ def test_margin_losses():
     anchor, positive, negative = torch.zeros(1, 2), torch.zeros(1, 2), torch.tensor([[3.0, 4.0]])
     assert F.triplet_margin_loss(anchor, positive, negative, margin=6.0).item() == pytest.approx(1.0, abs=1e-4)
     assert F.cosine_embedding_loss(torch.ones(1, 2), -torch.ones(1, 2), torch.tensor([1])).item() == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("target", [1.5, -0.1, math.nan])
+def test_binary_cross_entropy_checks_targets(target):
+    with pytest.raises(RuntimeError, match="target should be between 0 and 1"):
+        F.binary_cross_entropy(torch.tensor([0.5]), torch.tensor([target]))

@@ -165,3 +165,9 @@ def test_ties_of_many_halves_do_not_overflow_the_count() -> None:
 def test_empty_reductions_name_the_dimension() -> None:
     with pytest.raises(IndexError, match="dim 1 to have non-zero size"):
         tocha.zeros(2, 0).max(1)
+
+
+@pytest.mark.parametrize("dim", [np.int64(0), tensor(0)])
+def test_dimensions_that_are_integers_of_other_kinds(dim: Any) -> None:
+    assert tocha.tensor([[1.0, 5.0], [2.0, 3.0]]).amax(dim).tolist() == [2, 5]
+    assert tocha.tensor([1, 2, 3]).roll(1, dim).tolist() == [3, 1, 2]

@@ -304,6 +304,8 @@ def _prepare_roots(outputs: Sequence[Tensor], grads: Sequence[Any], what: str, b
                 "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: "
                 f"grad_output has a dtype of {grad.dtype} and output has a dtype of {out.dtype}."
             )
+        if grad._a.dtype is not out._a.dtype and out._a.dtype.kind != "c":
+            grad = grad.to(out.dtype)
         roots.append((edge_of(out), out._nr, grad))
     return roots
 
@@ -379,6 +381,8 @@ def grad(
         raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
     allow_unused = materialize_grads if allow_unused is None else allow_unused
     outs, ins = _items(outputs), _items(inputs)
+    if not ins:
+        raise RuntimeError("grad requires non-empty inputs.")
     grads = _sequence(grad_outputs, len(outs))
     retain = create_graph if retain_graph is None else retain_graph
     if is_grads_batched:

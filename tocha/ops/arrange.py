@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,8 @@ def flipud(input: Tensor) -> Tensor:
 @op("torch method")
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """Shifted around along dimensions, or flattened without any (torch docs: torch.roll)."""
-    steps = (shifts,) if isinstance(shifts, int) else tuple(int(s) for s in shifts)
-    axes = () if dims is None else (dims,) if isinstance(dims, int) else tuple(dims)
+    steps = tuple(int(s) for s in shifts) if isinstance(shifts, (tuple, list)) else (operator.index(shifts),)
+    axes = () if dims is None else tuple(dims) if isinstance(dims, (tuple, list)) else (operator.index(dims),)
     if not steps:
         raise RuntimeError("`shifts` required")
     if not axes and len(steps) == 1:

@@ -266,6 +266,8 @@ def binary_cross_entropy(
         raise RuntimeError(f"binary_cross_entropy: Found dtype {target.dtype.name} but expected {input.dtype.name}")
     if not input.is_meta and bool(((input < 0) | (input > 1)).any()):
         raise RuntimeError("binary_cross_entropy: all elements of input should be between 0 and 1")
+    if not target.is_meta and not bool(((target >= 0) & (target <= 1)).all()):
+        raise RuntimeError("binary_cross_entropy: all elements of target should be between 0 and 1")
     losses = prims.bce(input, target)
     if weight is not None:
         broadcast_shapes("binary_cross_entropy", weight._a.shape, input._a.shape)

@@ -153,7 +153,7 @@ def _over(name: str, prim: Any, kernel: Any) -> Any:
     def reduction(input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
         _real(input, name)
         dims = wrap_dims(dim, input._a.ndim, name)
-        if dim in (None, (), []) and input._a.size == 0:
+        if (dim is None or (isinstance(dim, (tuple, list)) and not dim)) and input._a.size == 0:
             raise RuntimeError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the dim.")
         _not_empty(input, dims, name)
         return prim(input, dim=dims, keepdim=keepdim)

@@ -234,7 +234,7 @@ bce_logits = pointwise(
 bce = pointwise(
     "bce", lambda o, p, y: o.neg(o.add(
         o.mul(y, o.maximum(o.log(p), -100.0)), o.mul(o.sub(1.0, y), o.maximum(o.log1p(o.neg(p)), -100.0))
-    )), spell="",
+    )), spell="", domain=(0.05, 0.95),
     vjp=(
         lambda g, p, y: g * (p - y) / (p * (1 - p)).clamp(min=1e-12),
         lambda g, p: g * ((-p).log1p().clamp(min=-100) - p.log().clamp(min=-100)),
