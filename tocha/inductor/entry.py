@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -143,8 +144,13 @@ _definitions: list[_MethodDef] = []  # the builtins point at them
 
 def build(kernel: Kernel, grain: int) -> Callable[..., None]:
     """The builtin that runs `kernel`, compiled; CompileError if that can't be. Pieces of work are multiples of `grain` units."""
-    text = _DECLARATIONS + generate(kernel, jit.has_fma()).replace("define void @", "define internal void @") + _entry(kernel, grain)
-    imports = dict(_imports())
+    return assemble(kernel, _DECLARATIONS + _entry(kernel, grain), {})
+
+
+def assemble(kernel: Kernel, text: str, symbols: dict[str, int]) -> Callable[..., Any]:
+    """The builtin `entry` of a module that holds `kernel` and `text`, which may refer to what `_DECLARATIONS` and `symbols` name."""
+    text += generate(kernel, jit.has_fma()).replace("define void @", "define internal void @")
+    imports = {**_imports(), **symbols}
     for node in walk((*kernel.body, *kernel.finish)):
         if isinstance(node, CallNode):
             imports[node.function] = jit.libm_address(node.function)
@@ -153,7 +159,7 @@ def build(kernel: Kernel, grain: int) -> Callable[..., None]:
     _definitions.append(definition)
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-    builtin: Callable[..., None] = make(ctypes.addressof(definition), None, None)
+    builtin: Callable[..., Any] = make(ctypes.addressof(definition), None, None)
     return builtin
 
 

@@ -57,7 +57,8 @@ Guard = tuple[str, Callable[[Any, Any], Any], Any, Any]  # parameter, comparison
 class Trace:
     """One run of a rule on symbols: the guards it depends on, and what it computes only approximately."""
 
-    def __init__(self, exact: bool = False) -> None:
+    def __init__(self, params: dict[str, Any], exact: bool = False) -> None:
+        self.params = params
         self.guards: dict[Guard, None] = {}
         self.hard: list[Expr] = []
         self.exact = exact
@@ -69,10 +70,12 @@ class Trace:
 class Value:
     """An element of an operand or what a rule makes of it. `weak` ones are Python numbers and take the other operand's type."""
 
-    __slots__ = ("expr", "name", "number", "trace", "weak")
+    __slots__ = ("expr", "name", "names", "number", "trace", "weak")
 
-    def __init__(self, trace: Trace, expr: Expr, weak: bool = False, number: Any = None, name: str | None = None) -> None:
-        self.trace, self.expr, self.weak, self.number, self.name = trace, expr, weak, number, name
+    def __init__(self, trace: Trace, expr: Expr, number: Any = None, names: tuple[str, ...] = (), name: str | None = None, weak: bool = False) -> None:
+        self.trace, self.expr, self.number = trace, expr, number
+        self.names, self.name = names, name  # the parameters it is made of; the one it is
+        self.weak = weak or bool(names)
 
     @property
     def dtype(self) -> Any:
@@ -96,9 +99,9 @@ class Value:
         if not self.weak or self.expr.type != "f64" or not isinstance(theirs, (int, float)) or isinstance(theirs, bool):
             raise Unsupported(f"Python's {op.__name__} of {self.expr.type}")
         mine = self.expr
-        exact = other.expr if isinstance(other, Value) else const(theirs, "f64")
+        exact, names = (other.expr, other.names) if isinstance(other, Value) else (const(theirs, "f64"), ())
         number = op(theirs, self.number) if swapped else op(self.number, theirs)
-        return Value(self.trace, op(exact, mine) if swapped else op(mine, exact), True, number)
+        return Value(self.trace, op(exact, mine) if swapped else op(mine, exact), number, (*self.names, *names))
 
     def __add__(self, other: Any) -> Any:
         return self._with(operator.add, other, False)
@@ -124,19 +127,17 @@ class Value:
         return self._with(operator.truediv, other, False)
 
     def __neg__(self) -> Any:
-        return Value(self.trace, -self.expr, self.weak, None if self.number is None else -self.number)
+        return Value(self.trace, -self.expr, None if self.number is None else -self.number, self.names)
 
     def __abs__(self) -> Any:
         if self.name is None:
             raise Unsupported("abs() of what is no parameter")
-        found = Value(self.trace, abs(self.expr), self.weak, abs(self.number))
-        found.name = "|" + self.name
-        return found
+        return Value(self.trace, abs(self.expr), abs(self.number), self.names, "|" + self.name)
 
     def _decide(self, op: Callable[[Any, Any], Any], other: Any) -> bool:
         """The outcome of a comparison that the rule branches on, noted as a guard."""
-        if self.name is None or isinstance(other, Value):
-            raise Unsupported("a rule branches on a computed value")
+        if isinstance(other, Value) or self.name is None:
+            return bool(op(float(self), float(other)))
         outcome = op(self.number, other)
         self.trace.guards[(self.name, op, other, outcome)] = None
         return bool(outcome)
@@ -166,9 +167,10 @@ class Value:
 
     def __float__(self) -> float:
         """A parameter used as a plain number: the kernel serves this number only."""
-        if self.name is None or self.name[0] == "|":
-            raise Unsupported("a rule takes a value for a number")
-        self.trace.guards[(self.name, operator.eq, self.number, True)] = None
+        if not self.names:
+            raise Unsupported("a rule branches on an element, or takes it for a number")
+        for name in self.names:
+            self.trace.guards[(name, operator.eq, self.trace.params[name], True)] = None
         return float(self.number)
 
     def __int__(self) -> int:
@@ -466,11 +468,11 @@ _SPELLED = {
 
 def trace(rule: Callable[..., Any], operands: list[Expr], params: dict[str, Any], exact: bool = False) -> tuple[Expr, Trace]:
     """The expression a rule computes from `operands` and parameters. `exact`: with libm where polynomials stop short."""
-    run = Trace(exact)
+    run = Trace(params, exact)
     values = [Value(run, e) for e in operands]
     symbols: dict[str, Any] = {}
     for name, value in params.items():
-        symbols[name] = Value(run, Param(name, "f64"), True, value, name) if value.__class__ is float else value
+        symbols[name] = Value(run, Param(name, "f64"), value, (name,), name) if value.__class__ is float else value
     try:
         found = rule(Handler(run), *values, **symbols)
     except (TypeError, AttributeError, NotImplementedError, KeyError) as error:  # the rule treats a value as an array

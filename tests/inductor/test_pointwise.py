@@ -1,0 +1,209 @@
+"""Native pointwise kernels give NumPy's results, on any shapes, strides and types."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tocha as torch
+from tocha.backends import cpu, native
+from tocha.dispatch.prim import REGISTRY
+from tocha.prims.pointwise import ALL
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+# Parameters for rules that have some.
+PARAMS: dict[str, dict[str, Any]] = {
+    "threshold": {"threshold": 0.25, "value": -3.0}, "hardtanh": {"low": -0.5, "high": 0.75}, "leaky_relu": {"slope": 0.3},
+    "elu": {"alpha": 1.5, "scale": 1.1, "speed": 0.7}, "hardshrink": {"lambd": 0.4}, "softshrink": {"lambd": 0.4},
+    "softplus": {"beta": 1.5, "threshold": 20.0}, "pow_scalar": {"exponent": 1.7}, "lerp_scalar": {"weight": 0.3},
+    "addcmul": {"value": 0.5}, "addcdiv": {"value": 0.5}, "round": {"decimals": 1}, "clamp_scalar": {"min": -0.5, "max": None},
+    "nan_to_num": {"nan": 0.0, "posinf": None, "neginf": -1.0}, "logit": {"eps": 0.01},
+}  # fmt: skip
+PARAMS |= {f"{name}_backward": PARAMS[name] for name in list(PARAMS) if f"{name}_backward" in ALL}
+
+
+# Left to SciPy or NumPy: no kernel computes them.
+REFUSED = frozenset((
+    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v",
+    "chebyshev_polynomial_w", "conj_physical", "digamma", "entr", "erfcx", "erfinv", "hermite_polynomial_h", "hermite_polynomial_he", "i0",
+    "i0e", "i1", "i1e", "igamma", "igammac", "laguerre_polynomial_l", "legendre_polynomial_p", "lgamma", "log_ndtr", "modified_bessel_i0",
+    "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1", "ndtr", "ndtri", "scaled_modified_bessel_k0",
+    "scaled_modified_bessel_k1", "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
+    "shifted_chebyshev_polynomial_w", "zeta",
+))  # fmt: skip
+
+
+def run(name: str, arrays: list[Any], params: dict[str, Any] | None = None, compute: Any = None, target: Any = None) -> Any:
+    rule: Any = REGISTRY[name]
+    compute = np.dtype(compute or arrays[0].dtype)
+    target = np.dtype(target or ("bool" if rule.output == "bool" else compute))
+    return native.pointwise(rule, arrays, compute, target, params or {}, rule.broadcast, "rule")
+
+
+def expected(name: str, arrays: list[Any], params: dict[str, Any] | None = None, compute: Any = None) -> Any:
+    compute = np.dtype(compute or arrays[0].dtype)
+    with np.errstate(all="ignore"):
+        return REGISTRY[name].impl(cpu, *[a.astype(compute) if isinstance(a, np.ndarray) else a for a in arrays], **(params or {}))
+
+
+def close(got: Any, want: Any, ulps: float = 16) -> None:
+    """Equal but for rounding of float32 intermediates; NaN, infinities and signs of zero agree."""
+    assert got.shape == want.shape
+    if got.dtype.kind == "b" or got.dtype.kind in "iu":
+        np.testing.assert_array_equal(got, want)
+        return
+    eps = float(ml_dtypes.finfo(got.dtype).eps)
+    want = want.astype(np.float64)
+    np.testing.assert_allclose(got.astype(np.float64), want, rtol=ulps * eps, atol=ulps * eps * 1e-2)
+
+
+def operand(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Any:
+    dtype = np.dtype(dtype)
+    if dtype.kind in "iub":
+        return rng.integers(0, 2 if dtype.kind == "b" else 50, shape).astype(dtype)
+    return (rng.standard_normal(shape) * 2).astype(np.float32).astype(dtype)
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_every_rule_in_float32_and_float64(name: str) -> None:
+    rule = ALL[name]
+    if "float" in rule.refuse:
+        pytest.skip("for integers only")
+    low, high = rule.domain
+    rng = np.random.default_rng(0)
+    for dtype in (np.float32, np.float64):
+        arrays = [rng.uniform(low, high, (3, 37)).astype(dtype) for _ in rule.arguments]
+        params = PARAMS.get(name, {})
+        if set(params) != set(rule.parameters):
+            pytest.skip("no parameters given here")
+        got = run(name, arrays, params)
+        if got is None:
+            assert name in REFUSED or dtype is np.float64
+            continue
+        scale = 512 if name in ("lgamma", "tan", "fmod", "remainder") else 64
+        close(got, np.asarray(expected(name, arrays, params)), scale)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_broadcasting_strides_and_types(data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    full = data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=4))
+    if data.draw(st.booleans()):
+        full[-1] = data.draw(st.sampled_from([15, 16, 17, 31, 33, 64, 65, 127, 200]))
+    dtype = data.draw(st.sampled_from([np.float32, np.float64, np.int32, np.int64, np.uint8, np.float16, BFLOAT16]))
+    name = data.draw(st.sampled_from(["add", "mul", "maximum", "gt", "eq"]))
+    arrays = []
+    for _ in range(2):
+        shape = [n if data.draw(st.booleans()) else 1 for n in full][data.draw(st.integers(0, len(full) - 1)) :]
+        a = operand(rng, tuple(n * 2 for n in shape), dtype)
+        a = a[tuple(slice(0, n) if data.draw(st.booleans()) else slice(0, 2 * n, 2) for n in shape)]
+        axes = data.draw(st.permutations(range(a.ndim)))
+        arrays.append(a.transpose(axes).copy().transpose(np.argsort(axes)) if data.draw(st.booleans()) else a)
+    compute = np.float32 if np.dtype(dtype) in (np.float16, BFLOAT16) else dtype
+    target = np.bool_ if name in ("gt", "eq") else dtype
+    got = run(name, arrays, compute=compute, target=target)
+    want = np.asarray(expected(name, arrays, compute=compute)).astype(target)
+    assert got is not None
+    assert got.dtype == np.dtype(target)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_the_result_keeps_the_operands_memory_order() -> None:
+    x = np.ones((4, 6, 5), np.float32).transpose(2, 0, 1)
+    out = run("exp", [x])
+    assert out.strides == np.exp(x).strides
+    y = np.ones((2, 3, 4, 5), np.float32).transpose(0, 3, 1, 2)  # channels last
+    assert run("add", [y, np.ones((5, 1, 1), np.float32)]).strides == y.strides
+
+
+def test_a_new_number_needs_no_new_kernel() -> None:
+    x = np.linspace(-2, 2, 100, dtype=np.float32)
+    before = len(native._kernels)
+    for slope in (0.1, 0.2, 0.3):
+        got = run("leaky_relu", [x], {"slope": slope})
+        np.testing.assert_allclose(got, np.where(x > 0, x, x * np.float32(slope)), rtol=1e-6)
+    variants = [v for key, v in native._kernels.items() if key[0] == "leaky_relu" and key[1] == (x.dtype,)]
+    assert len(native._kernels) <= before + 1
+    assert [len(v) for v in variants] == [1]
+
+
+def test_numbers_a_rule_branches_on_choose_the_kernel() -> None:
+    x = np.linspace(0.5, 2, 50, dtype=np.float32)
+    for exponent in (2, 3, 0.5, -1, 1.7, 2.2):
+        np.testing.assert_allclose(run("pow_scalar", [x], {"exponent": exponent}), x.astype("d") ** exponent, rtol=1e-6)
+    for weight in (0.2, 0.8, 0.4):
+        got = run("lerp_scalar", [x, 2 * x], {"weight": weight})
+        np.testing.assert_allclose(got, x * (1 + np.float32(weight)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BFLOAT16])
+def test_half_types_round_once(dtype: Any) -> None:
+    bits = np.arange(1 << 16, dtype=np.uint16).view(dtype)
+    wide = bits.astype(np.float32)
+    got = run("mul", [bits, bits], compute=np.float32, target=dtype)
+    with np.errstate(all="ignore"):
+        want = (wide * wide).astype(dtype)
+    np.testing.assert_array_equal(np.isnan(got.astype("f")), np.isnan(want.astype("f")))
+    number = ~np.isnan(want.astype("f"))
+    np.testing.assert_array_equal(got.view(np.uint16)[number], want.view(np.uint16)[number])
+
+
+def test_nan_infinity_and_signed_zero() -> None:
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-45], np.float32)
+    x, y = (a.ravel() for a in np.meshgrid(special, special))
+    for name in ("add", "sub", "mul", "true_divide", "fmax", "fmin", "lt", "le", "eq", "ne", "copysign", "maximum", "minimum", "floor_divide"):
+        np.testing.assert_array_equal(run(name, [x, y]), expected(name, [x, y]), err_msg=name)
+    for name in ("isnan", "isinf", "isfinite", "signbit", "sign", "neg", "abs", "sqrt", "relu", "nan_to_num"):
+        np.testing.assert_array_equal(run(name, [special], PARAMS.get(name)), expected(name, [special], PARAMS.get(name)), err_msg=name)
+    for name in ("sin", "tanh", "erf", "asin", "sinh", "expm1", "log1p", "atan", "asinh", "atanh", "tan"):
+        assert np.signbit(run(name, [special])[1]) and not np.signbit(run(name, [special])[0]), name
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 15, 16, 17, 63, 64, 65, 1023, 1024, 1025, 4097])
+def test_no_element_beyond_the_end_is_touched(n: int) -> None:
+    x = np.arange(n, dtype=np.float32)
+    np.testing.assert_array_equal(run("square", [x]), x * x)
+    buffer = np.full(n + 64, 7, np.float32)
+    builtin = next(v[0].builtin for key, v in native._kernels.items() if key[0] == "square" and key[1] == (x.dtype,))
+    builtin(buffer, x, n)
+    np.testing.assert_array_equal(buffer[n:], 7)
+
+
+def test_elements_beyond_the_polynomial_are_exact() -> None:
+    x = np.array([1.0, 1e6, 1e7, -3e20, 3.4e38, 2.0] * 300, np.float32)
+    for name, exact in (("sin", np.sin), ("cos", np.cos), ("tan", np.tan)):
+        np.testing.assert_allclose(run(name, [x]), exact(x.astype("d")), rtol=2e-7, atol=0)
+
+
+def test_integers_wrap_and_shift_as_numpy_does() -> None:
+    x = np.array([127, -128, 5, -7, 0], np.int8)
+    for name in ("add", "sub", "mul", "bitwise_and", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "maximum"):
+        for y in (x, x[::-1], np.full(5, 9, np.int8)):
+            np.testing.assert_array_equal(run(name, [x, y]), expected(name, [x, y]), err_msg=name)
+    assert run("remainder", [x, x]) is None  # integers divided by 0 are an error, which NumPy's rule raises
+
+
+def test_tensors_large_enough_use_kernels() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(300, 400, requires_grad=True)
+    y = torch.nn.functional.gelu(x)
+    y.sum().backward()
+    a = x.detach().numpy().astype("d")
+    from scipy.special import erf
+
+    cdf = 0.5 * (1 + erf(a / np.sqrt(2)))
+    np.testing.assert_allclose(y.detach().numpy(), a * cdf, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(x.grad.numpy(), cdf + a * np.exp(-a * a / 2) / np.sqrt(2 * np.pi), rtol=1e-5, atol=1e-6)
+    assert any(key[0] == "gelu" for key in native._kernels)
+
+
+def test_a_rule_without_a_kernel_is_left_to_numpy_and_remembered() -> None:
+    x = np.linspace(0.5, 3, 50, dtype=np.float32)
+    assert run("lgamma", [x]) is None
+    built = native.inductor().service.compiled  # type: ignore[union-attr]
+    assert run("lgamma", [x]) is None
+    assert native.inductor().service.compiled == built  # type: ignore[union-attr]
