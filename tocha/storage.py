@@ -89,6 +89,22 @@ class UntypedStorage:
         self._shared = True
         return self
 
+    def share_memory_(self) -> UntypedStorage:
+        """Move the bytes, and all tensors on them, to memory that other processes can map."""
+        from tocha import sharing
+        from tocha.tensor import wrap
+
+        sharing.share(wrap(self._array))
+        return self
+
+    def _move_to(self, array: Any) -> None:
+        """The bytes are now those of another array."""
+        old = self._cdata
+        self._array, self._shared = _flat_bytes(array), True
+        if _KNOWN.get(old) is self:
+            del _KNOWN[old]
+            _KNOWN[self._cdata] = self
+
     # ---- what it is
 
     def nbytes(self) -> int:
@@ -491,6 +507,11 @@ def storage_of(array: Any) -> UntypedStorage:
         # The first view that asked showed only a part of the memory.
         found._array = _flat_bytes(xp.root(array))
     return found
+
+
+def known_storage(array: Any) -> UntypedStorage | None:
+    """The storage of an array's memory, if someone holds one."""
+    return _KNOWN.get(namespace(array).memory_id(array))
 
 
 def _reach(array: Any) -> int:

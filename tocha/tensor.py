@@ -306,7 +306,9 @@ class Tensor(_Operators):
 
     def is_shared(self) -> bool:
         """Whether the memory is shared between processes."""
-        return self.is_cuda or bool(self.__dict__.get("_shared", False))
+        from tocha import sharing
+
+        return sharing.is_shared(self)
 
     def __setstate__(self, state: Any) -> None:
         from tocha.serialization import set_tensor_state

@@ -99,15 +99,8 @@ def new(input: Tensor, *args: Any, device: Any = None) -> Tensor:
 
 @op("method")
 def share_memory_(input: Tensor) -> Tensor:
-    """Move the values into memory that processes started from here share (torch docs: Tensor.share_memory_)."""
-    from tocha.storage import UntypedStorage, view_bytes
+    """Move the tensor's memory, and all that lies on it, to memory that processes can share (torch docs:
+    Tensor.share_memory_)."""
+    from tocha import sharing
 
-    if input.is_shared() or input.is_meta or not input._a.size:
-        return input
-    xp = namespace(input._a)
-    memory = UntypedStorage._new_shared(input.nbytes)
-    shared = view_bytes(memory, input.dtype, 0, input._a.shape, element_strides(input._a.shape))
-    shared[...] = xp.to_host(input._a)
-    input._a = shared
-    input.__dict__["_shared"] = True
-    return input
+    return sharing.share(input)
