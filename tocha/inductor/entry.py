@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tocha.inductor import jit, pool
 from tocha.inductor.codegen_llvm import VALUE, generate
-from tocha.inductor.loop_ir import FLOATS, INTEGERS, Kernel, walk
+from tocha.inductor.loop_ir import FLOATS, INTEGERS, Kernel, Param, walk
 from tocha.inductor.loop_ir import Call as CallNode
 
 _METH_FASTCALL = 0x80
@@ -27,7 +27,7 @@ _PYTHON = (
     "PyFloat_AsDouble", "PyLong_AsSsize_t", "PyLong_AsUnsignedLongLongMask", "PyErr_Occurred", "PyEval_SaveThread",
     "PyEval_RestoreThread", "PyErr_BadArgument",
 )  # fmt: skip
-_DECLARATIONS = """
+DECLARATIONS = """
 @ndarray_type = external global i8
 @none = external global i64
 declare double @PyFloat_AsDouble(ptr)
@@ -126,6 +126,15 @@ def _scalar(t: _Text, type: str, object: str, slot: str) -> str:
     return f"  store i64 {value}, ptr {slot}, align 8"
 
 
+def scalar_arguments(params: Sequence[Param], first: int, slot: int) -> str:
+    """The lines that put arguments `first`, … of a builtin into the slots from `slot` on of its ctx."""
+    t = _Text()
+    for number, param in enumerate(params):
+        argument = t.op(f"load ptr, ptr {t.op(f'getelementptr ptr, ptr %args, i64 {first + number}')}, align 8")
+        t.add(_scalar(t, param.type, argument, t.op(f"getelementptr i64, ptr %ctx, i64 {slot + number}")))
+    return "\n".join(t.lines)
+
+
 def _return_none(t: _Text) -> list[str]:
     """None with a new reference. Python 3.12 made it immortal: there its count must not be touched without need."""
     import sys
@@ -144,11 +153,11 @@ _definitions: list[_MethodDef] = []  # the builtins point at them
 
 def build(kernel: Kernel, grain: int) -> Callable[..., None]:
     """The builtin that runs `kernel`, compiled; CompileError if that can't be. Pieces of work are multiples of `grain` units."""
-    return assemble(kernel, _DECLARATIONS + _entry(kernel, grain), {})
+    return assemble(kernel, DECLARATIONS + _entry(kernel, grain), {})
 
 
 def assemble(kernel: Kernel, text: str, symbols: dict[str, int]) -> Callable[..., Any]:
-    """The builtin `entry` of a module that holds `kernel` and `text`, which may refer to what `_DECLARATIONS` and `symbols` name."""
+    """The builtin `entry` of a module that holds `kernel` and `text`, which may refer to what `DECLARATIONS` and `symbols` name."""
     text += generate(kernel, jit.has_fma()).replace("define void @", "define internal void @")
     imports = {**_imports(), **symbols}
     for node in walk((*kernel.body, *kernel.finish)):

@@ -88,7 +88,7 @@ def make(
     named = tuple(n for n, v in params.items() if v.__class__ is float and Param(n, "f64") in used)
     kernel = Kernel(name, tuple(arrays), (*scalars, *[Param(n, "f64") for n in named]), place.sizes, body)
     verify(kernel)
-    return Made(kernel, tuple(run.guards), _grain(body), named)
+    return Made(kernel, tuple(run.guards), grain_of(body), named)
 
 
 class _Places:
@@ -160,7 +160,7 @@ class _Renamer:
         return self.known[x]
 
 
-def _grain(body: tuple[Statement, ...]) -> int:
+def grain_of(body: tuple[Statement, ...]) -> int:
     """Elements that keep a thread busy for some 10 µs, from the operations they cost."""
     cost = 0.0
     for node in walk(body):
