@@ -163,8 +163,18 @@ def assemble(kernel: Kernel, text: str, symbols: dict[str, int]) -> Callable[...
     for node in walk((*kernel.body, *kernel.finish)):
         if isinstance(node, CallNode):
             imports[node.function] = jit.libm_address(node.function)
+    return _builtin(kernel.name, text, imports)
+
+
+def build_template(name: str, buffers: tuple[str, ...], sizes: tuple[str, ...], code: str) -> Callable[..., None]:
+    """The builtin around hand-written IR: `code` defines `body` (tocha.inductor.codegen_llvm), whose slots are `buffers` and `sizes`."""
+    head = Kernel(name, tuple([Buffer(b, "i8") for b in buffers]), (), tuple(map(Size, sizes)), ())
+    return _builtin(name, _DECLARATIONS + _entry(head, 1) + code, _imports())
+
+
+def _builtin(name: str, text: str, imports: dict[str, int]) -> Callable[..., Any]:
     (found,) = jit.load(text, ("entry",), imports)
-    definition = _MethodDef(kernel.name.encode(), found, _METH_FASTCALL, b"A native kernel.")
+    definition = _MethodDef(name.encode(), found, _METH_FASTCALL, b"A native kernel.")
     _definitions.append(definition)
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
@@ -181,4 +191,4 @@ def usable() -> bool:
     return ctypes.c_void_p.from_address(id(probe) + _HEAD).value == probe.__array_interface__["data"][0]
 
 
-__all__ = ["FLOATS", "INTEGERS", "build", "usable"]
+__all__ = ["FLOATS", "INTEGERS", "build", "build_template", "usable"]
