@@ -50,3 +50,8 @@ def test_gradients():
 def test_errors(call, error):
     with pytest.raises(error):
         call()
+
+
+def test_repeat_interleave_checks_output_size():
+    with pytest.raises(RuntimeError, match="Invalid output_size"):
+        X.repeat_interleave(2, 0, output_size=5)

@@ -96,3 +96,9 @@ def test_results_are_named() -> None:
     assert type(found).__name__ == "sort"
     assert type(found).__module__ == "torch.return_types"
     assert found._fields == ("values", "indices")
+
+
+@pytest.mark.parametrize("name", ["topk", "kthvalue", "chunk", "tensor_split", "tril", "triu", "diag", "diagonal", "rot90", "repeat_interleave"])
+def test_integer_arguments_take_no_floats(name):
+    with pytest.raises(TypeError):
+        getattr(tocha.ones(3, 3), name)(2.0)

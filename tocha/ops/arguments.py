@@ -46,6 +46,14 @@ def wrap_dims(dim: Any, ndim: int, name: str = "", empty_is_all: bool = True) ->
     return () if ndim == 0 else dims
 
 
+def check_int(value: Any, name: str, argument: str) -> int:
+    """An integer argument; TypeError for floats and whatever else is no integer."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}(): argument '{argument}' must be int, not {type(value).__name__}") from None
+
+
 def shape_of(size: Sequence[Any], name: str = "") -> Shape:
     """Sizes given as `f(2, 3)` or `f((2, 3))`, as a tuple of ints."""
     if len(size) == 1 and isinstance(size[0], (tuple, list)):

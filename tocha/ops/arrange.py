@@ -9,7 +9,7 @@ import numpy as np
 
 from tocha.backends import namespace
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import check_tensor, shape_of, wrap_dim, wrap_dims
+from tocha.ops.arguments import check_int, check_tensor, shape_of, wrap_dim, wrap_dims
 from tocha.prims import arrange as prims
 from tocha.prims import indexing
 from tocha.prims.move import unsafe_view
@@ -65,7 +65,7 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     if dims[0] == dims[1] or abs(dims[0] - dims[1]) == input.ndim:
         raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
     a, b = (wrap_dim(d, input.ndim, "rot90") for d in dims)
-    quarter = k % 4
+    quarter = check_int(k, "rot90", "k") % 4
     if quarter == 1:
         return prims.flip(input.transpose(a, b), dims=(a,))
     if quarter == 2:
@@ -108,9 +108,13 @@ def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None
     if isinstance(repeats, int):
         if repeats < 0:
             raise RuntimeError("repeats can not be negative")
+        if output_size is not None and output_size != size * repeats:
+            raise RuntimeError(f"repeat_interleave: Invalid output_size, expected {size * repeats} but got {output_size}")
         shape = lifted._a.shape
         spread = lifted.unsqueeze(d + 1).expand((*shape[: d + 1], repeats, *shape[d + 1 :]))
         return spread.clone().reshape((*shape[:d], size * repeats, *shape[d + 1 :]))
+    if isinstance(repeats, float):
+        raise TypeError("repeat_interleave(): argument 'repeats' must be an int or a Tensor, not float")
     counts = repeats if isinstance(repeats, Tensor) else wrap(np.array(repeats, np.int64))
     if counts._a.ndim > 1:
         raise RuntimeError("repeats must be 0-dim or 1-dim tensor")

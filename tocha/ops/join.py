@@ -11,7 +11,7 @@ import numpy as np
 
 from tocha.device import Size
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import check_tensor, wrap_dim
+from tocha.ops.arguments import check_int, check_tensor, wrap_dim
 from tocha.ops.shape import cat, chunk, expand, narrow, split, stack
 from tocha.prims import pointwise
 from tocha.prims import view as prims
@@ -127,11 +127,12 @@ def tensor_split(
             raise RuntimeError(f"tensor_split expected tensor_indices_or_sections to be on cpu, but it's on {where.device}")
         where = where.tolist()
     if isinstance(where, (tuple, list)):
-        return _cut(input, [int(c) for c in where], d)
-    if where is None or where <= 0:
-        raise RuntimeError(f"number of sections must be larger than 0, got {where}")
-    small, extra = divmod(n, int(where))
-    sizes = (small + (i < extra) for i in range(int(where)))
+        return _cut(input, [check_int(c, "tensor_split", "indices") for c in where], d)
+    count = check_int(where, "tensor_split", "sections")
+    if count <= 0:
+        raise RuntimeError(f"number of sections must be larger than 0, got {count}")
+    small, extra = divmod(n, count)
+    sizes = (small + (i < extra) for i in range(count))
     return _cut(input, list(itertools.accumulate(sizes))[:-1], d)
 
 

@@ -15,7 +15,7 @@ from tocha.dispatch.override import INTERPRETERS, PLAIN
 from tocha.dispatch.prim import link_view, record
 from tocha.dispatch.promote import result_type
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import check_tensor, infer_size, shape_of, wrap_dim, wrap_dims
+from tocha.ops.arguments import check_int, check_tensor, infer_size, shape_of, wrap_dim, wrap_dims
 from tocha.prims import move
 from tocha.prims import view as prims
 from tocha.prims.view import view_strides
@@ -347,7 +347,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     d1, d2 = wrap_dim(dim1, input.ndim, "diagonal"), wrap_dim(dim2, input.ndim, "diagonal")
     if d1 == d2:
         raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    return prims.diagonal(input, offset=offset, dim1=d1, dim2=d2)
+    return prims.diagonal(input, offset=check_int(offset, "diagonal", "offset"), dim1=d1, dim2=d2)
 
 
 @op("method")
@@ -430,6 +430,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` pieces of equal size along a dimension, the last maybe smaller (torch docs: torch.chunk)."""
     if input.ndim == 0:
         raise RuntimeError("chunk expects at least a 1-dimensional tensor")
+    chunks = check_int(chunks, "chunk", "chunks")
     if chunks <= 0:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
     d = wrap_dim(dim, input.ndim, "chunk")

@@ -8,7 +8,7 @@ from typing import Any
 from tocha import dtypes
 from tocha.dispatch.promote import common_dtype
 from tocha.dispatch.registry import NAMESPACES, op
-from tocha.ops.arguments import check_tensor, wrap_dim
+from tocha.ops.arguments import check_int, check_tensor, wrap_dim
 from tocha.ops.convert import to
 from tocha.ops.results import named
 from tocha.prims import sort as prims
@@ -45,7 +45,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     """The k largest or smallest along a dimension, in order, and their indices (torch docs: torch.topk)."""
     _ordered(input, "topk")
     where = wrap_dim(dim, input._a.ndim, "topk")
-    k = int(k)
+    k = check_int(k, "topk", "k")
     if not 0 <= k <= (input._a.shape[where] if input._a.ndim else 1):
         raise RuntimeError(f"topk(): selected index k out of range: k={k} of {list(input.shape)} along dim {where}")
     return named("topk", prims.topk(input, k=k, dim=where, largest=bool(largest)))
@@ -56,9 +56,10 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
     """The k-th smallest along a dimension, k from 1, and its index (torch docs: torch.kthvalue)."""
     _ordered(input, "kthvalue")
     where = wrap_dim(dim, input._a.ndim, "kthvalue")
+    k = check_int(k, "kthvalue", "k")
     if not 1 <= k <= (input._a.shape[where] if input._a.ndim else 1):
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {where}: k={k}, shape {list(input.shape)}")
-    return named("kthvalue", prims.kthvalue(input, k=int(k), dim=where, keepdim=keepdim))
+    return named("kthvalue", prims.kthvalue(input, k=k, dim=where, keepdim=keepdim))
 
 
 def _along(name: str, prim: Any, whole: Any) -> None:

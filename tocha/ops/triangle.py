@@ -10,7 +10,7 @@ from tocha import dtypes
 from tocha.backends import for_device
 from tocha.dispatch.promote import result_type
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import check_dtype, check_tensor, to_device, wrap_dim
+from tocha.ops.arguments import check_dtype, check_int, check_tensor, to_device, wrap_dim
 from tocha.ops.creation import make
 from tocha.ops.join import atleast_2d
 from tocha.ops.shape import diagonal
@@ -21,13 +21,13 @@ from tocha.tensor import Tensor, wrap
 @op("torch method inplace out")
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """Lower triangles of matrices (torch docs: torch.tril)."""
-    return prims.tril(_matrices(input, "tril"), diagonal=diagonal)
+    return prims.tril(_matrices(input, "tril"), diagonal=check_int(diagonal, "tril", "diagonal"))
 
 
 @op("torch method inplace out")
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """Upper triangles of matrices (torch docs: torch.triu)."""
-    return prims.triu(_matrices(input, "triu"), diagonal=diagonal)
+    return prims.triu(_matrices(input, "triu"), diagonal=check_int(diagonal, "triu", "diagonal"))
 
 
 def _matrices(input: Tensor, name: str) -> Tensor:
@@ -80,6 +80,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     d1, d2 = wrap_dim(dim1, rank, "diag_embed"), wrap_dim(dim2, rank, "diag_embed")
     if d1 == d2:
         raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    offset = check_int(offset, "diag_embed", "offset")
     size = input._a.shape[-1] + abs(offset)
     shape = list(input._a.shape[:-1])
     for d in sorted((d1, d2)):
