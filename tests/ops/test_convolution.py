@@ -92,3 +92,18 @@ def test_transposed_output_padding():
 def test_errors_say_what_is_wrong(call, text):
     with pytest.raises(RuntimeError, match=text):
         call()
+
+
+def test_convolution_over_no_channels_is_an_empty_sum():
+    x, w = torch.ones(1, 0, 4, 4, requires_grad=True), torch.ones(2, 0, 3, 3, requires_grad=True)
+    y = F.conv2d(x, w, torch.tensor([1.0, 2.0]))
+    assert (y.shape, y[0, 1].unique().tolist()) == ((1, 2, 2, 2), [2.0])
+    y.sum().backward()
+    assert (x.grad.shape, w.grad.shape) == (x.shape, w.shape)
+    assert F.conv_transpose2d(torch.ones(1, 2, 4, 4), torch.ones(2, 0, 3, 3)).shape == (1, 0, 6, 6)
+
+
+def test_transposed_convolution_refuses_negative_padding_and_empty_kernels():
+    for kernel, padding in ((3, -1), (0, 0)):
+        with pytest.raises(RuntimeError, match="padding can't be negative"):
+            F.conv_transpose1d(torch.ones(1, 1, 4), torch.ones(1, 1, kernel), padding=padding)

@@ -105,3 +105,10 @@ def test_margin_losses():
 def test_binary_cross_entropy_checks_targets(target):
     with pytest.raises(RuntimeError, match="target should be between 0 and 1"):
         F.binary_cross_entropy(torch.tensor([0.5]), torch.tensor([target]))
+
+
+@pytest.mark.parametrize("loss", [F.smooth_l1_loss, F.huber_loss])
+def test_gradient_of_robust_losses_at_infinite_differences(loss):
+    x = torch.tensor([0.0, 0.0, 0.5], requires_grad=True)
+    loss(x, torch.tensor([math.inf, -math.inf, 0.0]), reduction="sum").backward()
+    assert x.grad.tolist() == [-1, 1, 0.5]

@@ -107,3 +107,9 @@ def test_einsum_contracts_several_operands():
 def test_tensordot_and_kron():
     assert torch.tensordot(torch.ones(2, 3, 4), torch.ones(4, 3, 5), dims=([1, 2], [1, 0])).tolist() == [[12.0] * 5] * 2
     assert torch.kron(torch.tensor([1.0, 2.0]), torch.tensor([[1.0], [3.0]])).tolist() == [[1.0, 2.0], [3.0, 6.0]]
+
+
+def test_products_of_bools_are_not_implemented():
+    b = torch.ones(2, 2, dtype=torch.bool)
+    with pytest.raises(NotImplementedError, match="not implemented for 'Bool'"):
+        b @ b

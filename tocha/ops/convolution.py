@@ -113,6 +113,8 @@ def _transpose(
     spread = _positive(name, spatial(dilation, n, name, "dilation"), "dilation")
     pads, extra = spatial(padding, n, name, "padding"), spatial(output_padding, n, name, "output_padding")
     kernel = weight._a.shape[2:]
+    if min(pads) < 0 or 0 in kernel:
+        raise RuntimeError(f"{name}: padding can't be negative nor a kernel empty, got padding {list(pads)}, kernel {list(kernel)}")
     for e, s, d in zip(extra, steps, spread, strict=True):
         if e < 0 or (e >= s and e >= d):
             raise RuntimeError(

@@ -229,7 +229,9 @@ def smooth_l1_loss(
     difference = (input - target).abs()
     if beta == 0:
         return reduced(difference, how)
-    return reduced(ON_TENSORS.where(difference < beta, difference * difference * (0.5 / beta), difference - 0.5 * beta), how)
+    near = difference < beta
+    small = ON_TENSORS.where(near, difference, 0.0)  # an infinite difference must not get into the other branch's gradient
+    return reduced(ON_TENSORS.where(near, small * small * (0.5 / beta), difference - 0.5 * beta), how)
 
 
 @op("F")
@@ -242,7 +244,9 @@ def huber_loss(
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     input, target = _pair("huber_loss", input, target)
     difference = (input - target).abs()
-    losses = ON_TENSORS.where(difference <= delta, difference * difference * 0.5, (difference - 0.5 * delta) * delta)
+    near = difference <= delta
+    small = ON_TENSORS.where(near, difference, 0.0)
+    losses = ON_TENSORS.where(near, small * small * 0.5, (difference - 0.5 * delta) * delta)
     return weighted(losses, weight, how)
 
 

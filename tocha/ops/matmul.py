@@ -41,7 +41,7 @@ def _same_dtype(name: str, a: Tensor, b: Tensor) -> None:
     if a._a.dtype is not b._a.dtype:
         raise RuntimeError(f"{name}: expected m1 and m2 to have the same dtype, but got: {a.dtype.name} != {b.dtype.name}")
     if a._a.dtype.kind == "b":
-        raise RuntimeError(f"\"{name}\" not implemented for 'Bool'")
+        raise NotImplementedError(f"\"{name}\" not implemented for 'Bool'")
 
 
 def _check_mm(name: str, a: Tensor, b: Tensor) -> None:
@@ -215,7 +215,7 @@ def _check_dot(name: str, x: Tensor, y: Tensor) -> None:
     if x._a.shape != y._a.shape:
         raise RuntimeError(f"{name}: inconsistent tensor size, expected tensor [{x.shape[0]}] and src [{y.shape[0]}] to have the same number of elements")
     if x._a.dtype.kind == "b":
-        raise RuntimeError(f"\"{name}\" not implemented for 'Bool'")
+        raise NotImplementedError(f"\"{name}\" not implemented for 'Bool'")
 
 
 @op("torch method out")

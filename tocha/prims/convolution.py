@@ -60,7 +60,9 @@ def conv(xp: Any, input: Any, weight: Any, bias: Any, *, stride: Shape, padding:
     n, o, kernel = input.shape[0], weight.shape[0], weight.shape[2:]
     sizes = out_sizes(input.shape[2:], kernel, stride, dilation, padding)
     x = pad_spatial(xp, input, padding)
-    if groups > 1 and weight.shape[1] == 1 and xp.name == "cpu":
+    if not x.size or not weight.size:  # an empty sum
+        out = xp.zeros((n, o, *sizes), x.dtype)
+    elif groups > 1 and weight.shape[1] == 1 and xp.name == "cpu":
         out = _depthwise(xp, x, weight, stride, dilation, sizes)
     else:
         out = _conv_columns(xp, x, weight, stride, dilation, groups, sizes)
@@ -141,7 +143,9 @@ def conv_input(
     n, o, kernel = g.shape[0], weight.shape[0], weight.shape[2:]
     sizes, length, per = g.shape[2:], _product(g.shape[2:]), weight.shape[1]
     padded = tuple(m + low + high for m, (low, high) in zip(size, padding, strict=True))
-    if _product(kernel) == 1 and all(s == 1 for s in stride) and padded == size == sizes and groups == 1:
+    if not g.size or not weight.size:  # an empty sum
+        out = xp.zeros((n, groups * per, *size), g.dtype)
+    elif _product(kernel) == 1 and all(s == 1 for s in stride) and padded == size == sizes and groups == 1:
         out = xp.matmul(weight.reshape(o, per).T, xp.ascontiguousarray(g).reshape(n, o, length)).reshape(n, per, *size)
     else:
         whole = xp.zeros((n, groups, per, *padded), g.dtype)
@@ -200,6 +204,8 @@ def conv_weight(
         return _weight_depthwise(xp, g, view, kernel, groups)
     rows, k = per * _product(kernel), len(kernel)
     out = xp.zeros((groups, o // groups, rows), g.dtype)
+    if not g.size or not x.size:
+        return out.reshape(o, per, *kernel)
     order = (1, *range(2, 2 + k), 0, *range(2 + k, view.ndim))
     for part in _parts(xp, n, groups * rows * length * g.itemsize):
         columns = xp.ascontiguousarray(view[part].transpose(order)).reshape(groups, rows, -1)
