@@ -239,3 +239,23 @@ def test_ldexp_keeps_the_floating_type_and_its_range() -> None:
 def test_zero_dim_complex_keeps_the_width_of_the_floats_it_meets() -> None:
     assert (tocha.ones(2) + tensor(1j, dtype=tocha.complex128)).dtype == tocha.complex64
     assert (tocha.ones(2, dtype=tocha.int64) + tensor(1j, dtype=tocha.complex128)).dtype == tocha.complex128
+
+
+def test_bounds_of_unsigned_clamp_wrap_around() -> None:
+    assert tocha.tensor([0, 200], dtype=tocha.uint8).clamp(-1, 1).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["hypot", "nextafter", "logaddexp2"])
+def test_functions_of_floats_only_refuse_integers_of_any_width(name: str) -> None:
+    for dtype in (tocha.int8, tocha.int64):
+        x = tocha.ones(2, dtype=dtype)
+        with pytest.raises(NotImplementedError):
+            getattr(tocha, name)(x, x)
+
+
+def test_results_keep_the_order_of_strides() -> None:
+    """Of transposed integers for tests of value, of expanded halves for functions."""
+    x = tocha.ones(3, 2, dtype=tocha.int32).t()
+    for found in (x.isfinite(), x.isnan(), x.isneginf(), x.isreal(), x.ceil()):
+        assert found.stride() == (1, 2)
+    assert tocha.ones(1, 3).half().expand(2, 3).exp().stride() == (3, 1)

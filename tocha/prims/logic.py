@@ -61,7 +61,7 @@ for _name in ("gcd", "lcm"):
 def _test(name: str) -> Any:
     def rule(o: Any, x: Any) -> Any:
         if x.dtype.kind in "biu":
-            return o.ones(x.shape, bool) if name == "isfinite" else o.zeros(x.shape, bool)
+            return o.eq(x, x) if name == "isfinite" else o.ne(x, x)  # which keeps the order of strides
         return getattr(o, name)(x)
 
     return rule
@@ -72,10 +72,10 @@ for _name, _text in (("isfinite", "finite"), ("isinf", "infinite"), ("isnan", "N
 for _name, _value in (("isposinf", float("inf")), ("isneginf", float("-inf"))):
     pointwise(
         _name,
-        (lambda v: lambda o, x: o.eq(x, v) if x.dtype.kind == "f" else o.zeros(x.shape, bool))(_value),
+        (lambda v: lambda o, x: o.eq(x, v) if x.dtype.kind == "f" else o.ne(x, x))(_value),
         output="bool", refuse=("complex",), spell="torch method out", doc=f"Whether equal to {_value} (torch docs: torch.{_name}).",
     )  # fmt: skip
 pointwise(
-    "isreal", lambda o, x: o.eq(x.imag, 0) if x.dtype.kind == "c" else o.ones(x.shape, bool), output="bool", spell="torch method",
+    "isreal", lambda o, x: o.eq(x.imag, 0) if x.dtype.kind == "c" else o.eq(x, x), output="bool", spell="torch method",
     doc="Whether the imaginary part is 0 (torch docs: torch.isreal).",
 )  # fmt: skip

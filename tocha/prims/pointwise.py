@@ -132,8 +132,8 @@ class Pointwise(Prim):
         if xp.name == "cuda":
             return self._on_cuda(xp, arrays, compute.np, inner, target, params)
         if inner is not compute.np:  # integers are rounded to the half type first
-            arrays = [state.run(a.astype, compute.np) if hasattr(a, "astype") and a.dtype.kind in "iu" else a for a in arrays]
-        arrays = [a.astype(inner, copy=False) if hasattr(a, "astype") else number(a, inner) for a in arrays]
+            arrays = [state.run(_converted, a, compute.np) if hasattr(a, "astype") and a.dtype.kind in "iu" else a for a in arrays]
+        arrays = [_converted(a, inner) if hasattr(a, "astype") else number(a, inner) for a in arrays]
         try:
             got = state.run(self.impl, xp, *arrays, **params)
         except ValueError:
@@ -190,7 +190,12 @@ def _finish(got: Any, arrays: list[Any], target: Any) -> Any:
         got = _asarray(got)
     if got.dtype is not target:
         return state.run(got.astype, target)
-    return got.copy() if any(got is a for a in arrays) else got
+    return got.copy("K") if any(got is a for a in arrays) else got
+
+
+def _converted(a: Any, target: Any) -> Any:
+    """The array in another type, its dimensions in memory as they were (NumPy moves those of stride 0 to the end)."""
+    return a.astype(target, order="C" if 0 in a.strides else "K", copy=False)
 
 
 def _is_bool(operand: Any) -> bool:
@@ -287,6 +292,8 @@ def _direct_types(single: bool, promote: str, output: str, refuse: tuple[str, ..
             found |= {_BOOL}
     if "complex" in refuse or output == "real":
         found -= _COMPLEX_NP
+    if "integral" in refuse:
+        found -= _INTEGER_NP
     return found - _REAL_NP - _COMPLEX_NP if "float" in refuse else found
 
 
