@@ -171,3 +171,9 @@ def test_empty_reductions_name_the_dimension() -> None:
 def test_dimensions_that_are_integers_of_other_kinds(dim: Any) -> None:
     assert tocha.tensor([[1.0, 5.0], [2.0, 3.0]]).amax(dim).tolist() == [2, 5]
     assert tocha.tensor([1, 2, 3]).roll(1, dim).tolist() == [3, 1, 2]
+
+
+def test_std_of_numbers_whose_squares_leave_the_range() -> None:
+    check(tocha.tensor([1e30, 1e30, -1e30]).std(), "float32", 1.1547005e30)
+    assert tocha.tensor([1e-30, 2e-30, 3e-30]).std().item() == pytest.approx(1e-30, rel=1e-5)
+    assert tocha.tensor([2.0, 2.0]).std().item() == 0

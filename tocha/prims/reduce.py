@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
 from tocha.dtypes import HALF_NP
@@ -16,6 +18,7 @@ from tocha.prims.view import expand, view
 
 Shape = tuple[int, ...]
 _BLOCK = 16
+_LEAST = 1e-18  # the square of anything smaller loses digits in float32
 _ROW = 512
 
 
@@ -342,7 +345,11 @@ def _std_vjp(g: Any, input: Any, out: Any, *, dim: Shape, keepdim: bool, correct
 
 @prim("std", "reduce", infer=_infer_real, vjp=_std_vjp)
 def std(xp: Any, input: Any, *, dim: Shape, keepdim: bool, correction: float) -> Any:
-    return xp.sqrt(_variance(xp, input, dim, keepdim, correction))
+    found = xp.sqrt(_variance(xp, input, dim, keepdim, correction))
+    if xp.name == "cpu" and input.dtype == np.float32 and not ((found > _LEAST) & (found < np.inf)).all():
+        wide = xp.sqrt(_variance(xp, input.astype(np.float64), dim, keepdim, correction))  # squares left float32's range
+        return wide.astype(np.float32)
+    return found
 
 
 # ---- norms
