@@ -13,7 +13,7 @@ import tocha as torch
 from tocha import Tensor, nn
 from tocha.version import __version__
 
-REQUIRED = ("numpy", "scipy", "ml_dtypes", "safetensors", "typing_extensions")
+REQUIRED = ("numpy", "scipy", "ml_dtypes", "llvmlite")
 OPTIONAL = ("cupy-cuda13x", "cupy-cuda12x", "triton", "scikit-learn")
 SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 
