@@ -18,7 +18,7 @@ import numpy as np
 
 from tocha.inductor import jit, pool
 from tocha.inductor.codegen_llvm import VALUE, generate
-from tocha.inductor.loop_ir import FLOATS, INTEGERS, Kernel, Param, walk
+from tocha.inductor.loop_ir import FLOATS, INTEGERS, Buffer, Kernel, Param, Size, walk
 from tocha.inductor.loop_ir import Call as CallNode
 
 _METH_FASTCALL = 0x80
