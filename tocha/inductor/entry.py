@@ -169,7 +169,7 @@ def assemble(kernel: Kernel, text: str, symbols: dict[str, int]) -> Callable[...
 def build_template(name: str, buffers: tuple[str, ...], sizes: tuple[str, ...], code: str) -> Callable[..., None]:
     """The builtin around hand-written IR: `code` defines `body` (tocha.inductor.codegen_llvm), whose slots are `buffers` and `sizes`."""
     head = Kernel(name, tuple([Buffer(b, "i8") for b in buffers]), (), tuple(map(Size, sizes)), ())
-    return _builtin(name, _DECLARATIONS + _entry(head, 1) + code, _imports())
+    return _builtin(name, DECLARATIONS + _entry(head, 1) + code, _imports())
 
 
 def _builtin(name: str, text: str, imports: dict[str, int]) -> Callable[..., Any]:
