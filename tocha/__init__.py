@@ -30,8 +30,10 @@ from tocha.version import __version__
 
 # Modules reached as attributes without an import of their own, as in torch.
 _SUBMODULES = frozenset((
-    "_C", "_utils", "amp", "autograd", "backends", "cuda", "data", "fft", "func", "hub", "linalg", "masked", "multiprocessing", "nn", "optim",
-    "overrides", "random", "return_types", "serialization", "special", "signal", "storage", "testing", "utils", "version", "viz",
+    "_C", "__config__", "_custom_ops", "_dynamo", "_jit_internal", "_tensor_str", "_utils", "accelerator", "amp", "ao", "autograd",
+    "backends", "compiler", "cpu", "cuda", "data", "distributed", "fft", "func", "functional", "futures", "hub", "jit", "library", "linalg",
+    "masked", "multiprocessing", "nn", "onnx", "ops", "optim", "overrides", "profiler", "random", "return_types", "serialization", "signal",
+    "special", "storage", "testing", "torch_version", "types", "utils", "version", "viz", "xpu",
 ))  # fmt: skip
 # Names whose homes load on first use.
 _LATER = {
@@ -42,6 +44,19 @@ _LATER = {
         "storage": ("TypedStorage", "UntypedStorage"),
         "threads": ("get_num_interop_threads", "get_num_threads", "set_num_interop_threads", "set_num_threads"),
         "func": ("vmap",),
+        "compiler": ("compile",),
+        "settings": (
+            "SymBool", "SymFloat", "SymInt", "_assert", "are_deterministic_algorithms_enabled", "compiled_with_cxx11_abi", "cond",
+            "get_deterministic_debug_mode", "get_device_module", "get_float32_matmul_precision",
+            "is_deterministic_algorithms_warn_only_enabled", "is_vulkan_available", "is_warn_always_enabled",
+            "set_default_tensor_type", "set_deterministic_debug_mode", "set_flush_denormal", "set_float32_matmul_precision",
+            "set_warn_always", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt", "sym_sum",
+            "use_deterministic_algorithms", "while_loop",
+        ),
+        "jit": ("ScriptFunction", "ScriptModule", "fork", "wait"),
+        "futures": ("Future",),
+        "dispatch.override": ("DisableTorchFunction", "DisableTorchFunctionSubclass"),
+        "amp.grad_scaler": ("GradScaler",),
         "amp.autocast_mode": (
             "autocast", "autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
             "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled", "is_autocast_enabled",
@@ -80,5 +95,8 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_SUBMODULES, *_LATER})
 
 
+from math import e, inf, nan, pi  # noqa: E402
+
+newaxis = None
 globals().update({_d.alias: _d for _d in _dtypes.ALL if _d.alias})
 globals().update(_NAMESPACES["torch"])

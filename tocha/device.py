@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import threading
 from typing import Any
 
 _TYPES = ("cpu", "cuda", "meta", "mps", "xpu")
@@ -64,18 +65,23 @@ device.__module__ = "torch"
 
 CPU = device("cpu")
 META = device("meta")
-_default: device = CPU
+
+
+class _Default(threading.local):
+    device = CPU
+
+
+_default = _Default()
 
 
 def get_default_device() -> device:
-    """The device factory functions use when none is named."""
-    return _default
+    """The device factory functions use in this thread when none is named."""
+    return _default.device
 
 
 def set_default_device(where: Any) -> None:
-    """Make `where` the device of factory functions; None means the CPU."""
-    global _default
-    _default = CPU if where is None else device(where)
+    """Make `where` the device of this thread's factory functions; None means the CPU."""
+    _default.device = CPU if where is None else device(where)
 
 
 class layout:

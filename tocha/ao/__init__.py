@@ -1,0 +1,1 @@
+"""torch.ao: quantisation's names."""
