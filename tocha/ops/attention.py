@@ -186,6 +186,10 @@ def multi_head_attention_forward(
     head = embed // num_heads
     if head * num_heads != embed:
         raise AssertionError(f"embed_dim {embed} not divisible by num_heads {num_heads}")
+    if use_separate_proj_weight and key._a.shape[:2] != value._a.shape[:2]:
+        raise AssertionError(f"key's sequence and batch dims {key.shape[:2]} do not match value's {value.shape[:2]}")
+    if not use_separate_proj_weight and key._a.shape != value._a.shape:
+        raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
     if is_causal and attn_mask is None:
         raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
     kind = query.dtype
