@@ -16,7 +16,8 @@ import numpy as np
 
 # From how many elements on a kernel is faster than NumPy, measured on 2 cores. "ufunc": a single NumPy loop in float32 or
 # float64, which is itself vectorised; "rule": several loops; "half": NumPy computes half types one by one, or casts.
-LEAST = {"ufunc": 65536, "rule": 16384, "half": 512, "prim": 16384}
+# "conv": multiply-adds of a convolution, whose kernels take 6 µs to enter (above this they were never slower than NumPy).
+LEAST = {"ufunc": 65536, "rule": 16384, "half": 512, "prim": 16384, "conv": 32768}
 _forced = "4611686018427387904" if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
 if _forced:
     LEAST = dict.fromkeys(LEAST, int(_forced))
@@ -68,10 +69,17 @@ def kernel(key: Any, make: Callable[[], Any]) -> Any:
     """The builtin of the kernel that `make()` describes; None while it is being compiled, and if it can't be."""
     modules = inductor()
     assert modules is not None
+    return built(key, lambda: modules.entry.build(make(), 1))
+
+
+def built(key: Any, build: Callable[[], Any]) -> Any:
+    """`build()`, done in the background and remembered; None until then, and if it fails."""
+    modules = inductor()
+    assert modules is not None
     service = modules.service
     if key not in _built:
         _built[key] = None
-        service.request(lambda: modules.entry.build(make(), 1), lambda got: _built.__setitem__(key, got))
+        service.request(build, lambda got: _built.__setitem__(key, got))
     found = _built[key]
     return None if found is service.FAILED else found
 
@@ -214,6 +222,14 @@ def prim(name: str, arrays: list[Any], params: dict[str, Any], half: bool = Fals
     from tocha.backends._native_prims import RUNS
 
     return RUNS[name](arrays, params)
+
+
+@functools.cache
+def convolutions() -> Any:
+    """The module of convolutions on kernels."""
+    from tocha.backends import _native_conv
+
+    return _native_conv
 
 
 # Primitives that have a kernel (tocha.backends._native_prims).

@@ -1,7 +1,8 @@
 """Convolution over any number of spatial dimensions, and its two gradients. The three are bilinear and closed under
 differentiation, so double backward needs nothing more; transposed convolution is the input gradient.
 
-Windows are gathered into columns for a part of the batch at a time, small enough to stay in cache, and multiplied by BLAS.
+On the CPU, all but small ones run as native kernels (tocha.backends._native_conv). Otherwise windows are gathered into columns for a part
+of the batch at a time, small enough to stay in cache, and multiplied by BLAS.
 Source of the column method: Chellapilla et al. 2006, "High Performance Convolutional Neural Networks for Document Processing".
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from tocha.backends import native
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
 from tocha.prims.elementary import conj
@@ -59,6 +61,12 @@ def conv(xp: Any, input: Any, weight: Any, bias: Any, *, stride: Shape, padding:
     """(N, C, *spatial) with (O, C/groups, *kernel) and (O) -> (N, O, *sizes), a cross-correlation."""
     n, o, kernel = input.shape[0], weight.shape[0], weight.shape[2:]
     sizes = out_sizes(input.shape[2:], kernel, stride, dilation, padding)
+    if xp.name == "cpu":
+        found = native.convolutions().forward(
+            input, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups, sizes=sizes
+        )
+        if found is not None:
+            return found
     x = pad_spatial(xp, input, padding)
     if not x.size or not weight.size:  # an empty sum
         out = xp.zeros((n, o, *sizes), x.dtype)
@@ -140,6 +148,12 @@ def conv_input(
     xp: Any, g: Any, weight: Any, bias: Any, *, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int
 ) -> Any:
     """The transpose of `conv`: (N, O, *sizes) with (O, C/groups, *kernel) -> (N, C, *size), plus a bias (C)."""
+    if xp.name == "cpu":
+        found = native.convolutions().input_gradient(
+            g, weight, bias, size=size, stride=stride, padding=padding, dilation=dilation, groups=groups
+        )
+        if found is not None:
+            return found
     n, o, kernel = g.shape[0], weight.shape[0], weight.shape[2:]
     sizes, length, per = g.shape[2:], _product(g.shape[2:]), weight.shape[1]
     padded = tuple(m + low + high for m, (low, high) in zip(size, padding, strict=True))

@@ -1,0 +1,342 @@
+"""Convolution and its input gradient as implicit matrix products: outputs = weights x windows, over input channels and taps.
+
+Blocking, outermost first: groups, boxes of the output (`windows`) and chunks of output channels are units of work for threads; then
+blocks of input channels, so that a box's packed input stays in the L2 cache and the inner dimension in the low hundreds; then phases,
+tiles of positions, row blocks of output channels (`gemm`). Sums over blocks of channels are kept in the output itself.
+
+An input gradient with stride s is s x s (x s) *phases*, one for each residue of the input's coordinates: each is a convolution of
+stride 1 over the output's gradient with those taps that meet the residue, and writes every s-th place. A forward convolution is one phase.
+
+`table` after the planes: seven words for each phase (taps, first offset, first packed weight, first output, outputs along each dimension), then
+the offsets of each phase for a block of channels.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tocha.inductor.templates import windows
+from tocha.inductor.templates.builder import Function, Value, module
+from tocha.inductor.templates.gemm import Geometry, Vectors, call_micro, micros, padded
+from tocha.inductor.templates.windows import Fields, position
+
+Shape = tuple[int, ...]
+_PHASE = 7
+PACK_BUFFERS = ("packed", "weight", "taps")
+PACK_SIZES = ("channels", "block", "outputs", "padded_outputs", "blocks", "phases", "group", "step_o", "step_c", "packed_group")
+
+
+def body(g: Geometry) -> Function:
+    """The loops over units and what is in them."""
+    f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
+    v, s = Vectors(f, g), Fields(f)
+    slot, scratch = windows.take_scratch(f, g)
+    zeros, tile, packed = scratch, v.at(scratch, g.columns), v.at(scratch, g.columns * (g.rows + 1))
+    for j in range(0, g.columns, g.lanes):
+        v.store(Value(f, "zeroinitializer", g.vector), v.at(zeros, j))
+    with f.loop(f["lo"], f["hi"]) as unit:
+        chunk, rest = (unit % s.chunks) * s.chunk, unit // s.chunks
+        w0, rest = (rest % s.count_w) * s.box_w, rest // s.count_w
+        h0, rest = (rest % s.count_h) * s.box_h, rest // s.count_h
+        d0, rest = (rest % s.count_d) * s.box_d, rest // s.count_d
+        n0, group = (rest % s.count_n) * s.box_n, rest // s.count_n
+        samples = f.min(s.samples - n0, s.box_n)
+        x = v.at(s.x, n0 * s.x_n + group * s.channels * s.x_c)
+        out = v.at(s.out, n0 * s.out_n + group * s.outputs * s.out_c)
+        with f.loop(0, s.channels, s.block) as c0:
+            count = f.min(s.channels - c0, s.block)
+            pack = (("ptr", f["ctx"]), ("ptr", v.at(x, c0 * s.x_c)), ("i64", count), ("i64", samples), ("i64", d0), ("i64", h0), ("i64", w0))
+            f.call("pack_box", "void", *pack, ("ptr", packed))
+            with f.loop(0, s.phases) as phase:
+                where = f.at(s.table, s.planes * 3 + phase * _PHASE, "i64")
+                f.call(
+                    "phase", "void", ("ptr", f["ctx"]), ("ptr", where), ("ptr", out), ("i64", group), ("i64", c0), ("i64", count),
+                    ("i64", samples), ("i64", d0), ("i64", h0), ("i64", w0), ("i64", chunk), ("ptr", packed), ("ptr", tile), ("ptr", zeros),
+                )  # fmt: skip
+    windows.give_back(f, slot)
+    return f
+
+
+def phase(g: Geometry) -> Function:
+    """One phase of a box: its tiles, each for all row blocks of the chunk."""
+    f = Function(
+        "phase",
+        [("ptr", "ctx"), ("ptr", "where"), ("ptr", "out"), ("i64", "group"), ("i64", "c0"), ("i64", "count"), ("i64", "samples"),
+         ("i64", "d0"), ("i64", "h0"), ("i64", "w0"), ("i64", "chunk"), ("ptr", "packed"), ("ptr", "tile"), ("ptr", "zeros")],
+    )  # fmt: skip
+    v, s = Vectors(f, g), Fields(f)
+    where = f["where"]
+    taps, offsets = f.word(where, 0), f.at(s.table, f.word(where, 1), "i64")
+    box_d, box_h, box_w = (
+        f.min(f.word(where, number) - f[start], size)
+        for number, start, size in ((4, "d0", s.box_d), (5, "h0", s.box_h), (6, "w0", s.box_w))
+    )
+    steps = taps * f["count"]
+    weight = v.at(s.weight, f["group"] * s.weight_group + f.word(where, 2) + f["c0"] * taps * s.padded_outputs)
+    bias = v.at(s.bias, f["group"] * s.padded_outputs)
+    out = v.at(f["out"], f.word(where, 3) + f["d0"] * s.out_d + f["h0"] * s.out_h + f["w0"] * s.out_w)
+    more = f["c0"] > 0
+    outputs, out_c, out_w = s.outputs, s.out_c, s.out_w
+    width, height, depth = s.plane_w, s.plane_h, s.plane_d
+    last_row = f.min(f["chunk"] + s.chunk, s.padded_outputs)
+    end = (((f["samples"] - 1) * depth + box_d - 1) * height + box_h - 1) * width + box_w
+    some = f.both(f.both(box_d > 0, box_h > 0), box_w > 0)
+    cursor = f.variable(f.select(some, 0, end))
+    with f.repeat(lambda: cursor.get() < end):
+        start = cursor.get()
+        at = position(f, start, width, height, depth)
+
+        def skip_row() -> None:
+            cursor.set((at.row + 1) * width)
+
+        def skip_sheet() -> None:
+            cursor.set((at.row - at.h + height) * width)
+
+        def tiles() -> None:
+            wide = end - start > g.lanes
+            count = f.select(wide, g.columns, g.lanes)
+            to = v.at(out, at.n * s.out_n + at.d * s.out_d + at.h * s.out_h + at.w * out_w)
+            direct = f.both(box_w - at.w >= count, out_w.equals(1))
+            with f.loop(f["chunk"], last_row, g.rows) as row:
+                rows = f.min(last_row - row, g.rows)
+                real = f.min(outputs - row, rows)
+                whole = f.both(direct, real.equals(rows))
+                first = [steps, v.at(weight, row * steps), v.at(f["packed"], start), offsets]
+
+                def straight() -> None:
+                    target = v.at(to, row * out_c)
+                    call_micro(f, g, rows, wide, [*first, target, out_c, v.at(bias, row), more])
+
+                def aside() -> None:
+                    start_from = f.select(more, f["zeros"], v.at(bias, row), "ptr")
+                    call_micro(f, g, rows, wide, [*first, f["tile"], g.columns, start_from, "false"])
+                    f.call(
+                        "place_tile", "void", ("ptr", f["ctx"]), ("ptr", f["tile"]), ("i64", real), ("i64", start), ("i64", f.min(count, end - start)),
+                        ("ptr", v.at(out, row * out_c)), ("i64", box_d), ("i64", box_h), ("i64", box_w), ("i1", more),
+                    )  # fmt: skip
+
+                f.choose(whole, straight, aside)
+            cursor.set(start + count)
+
+        def inside() -> None:
+            f.choose(at.w < box_w, tiles, skip_row)
+
+        f.choose(f.both(at.h < box_h, at.d < box_d), inside, skip_sheet)
+    return f
+
+
+def code(g: Geometry) -> str:
+    """The convolution kernel's module."""
+    return module(body(g), phase(g), windows.pack_box(g), windows.pack_row(g), windows.place_tile(g), *micros(g))
+
+
+def pack_weight(g: Geometry) -> str:
+    """The module of the kernel that packs weights; its units are row blocks of groups. `taps`: for each phase count, place, then the places of its taps."""
+    f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
+    v = Vectors(f, g)
+    slots = {name: i for i, name in enumerate((*PACK_BUFFERS, *PACK_SIZES))}
+    s = {n: f.load("ptr" if n in PACK_BUFFERS else "i64", f.at(f["ctx"], i, "i64"), 8) for n, i in slots.items()}
+    with f.loop(f["lo"], f["hi"]) as unit:
+        group, row = unit // s["blocks"], (unit % s["blocks"]) * g.rows
+        rows = f.min(s["padded_outputs"] - row, g.rows)
+        source = v.at(s["weight"], group * s["group"])
+        lines = [f.min(row + r, s["outputs"] - 1) * s["step_o"] for r in range(g.rows)]
+        place = f.variable(0)
+        with f.loop(0, s["phases"]):
+            start = place.get()
+            taps = f.word(s["taps"], start)
+            target = v.at(s["packed"], group * s["packed_group"] + f.word(s["taps"], start + 1))
+            with f.loop(0, s["channels"], s["block"]) as c0:
+                count = f.min(s["channels"] - c0, s["block"])
+                block = v.at(target, c0 * taps * s["padded_outputs"] + row * count * taps)
+                with f.loop(0, count) as c:
+                    inner, to = v.at(source, (c0 + c) * s["step_c"]), v.at(block, c * taps * rows)
+                    words = f.at(s["taps"], start + 2, "i64")
+                    for height in g.heights:
+                        with f.when(rows.equals(height)):
+                            _pack_taps(f, v, height, taps, words, [v.at(inner, line) for line in lines[:height]], to)
+            place.set(start + 2 + taps)
+    return module(f)
+
+
+def _pack_taps(f: Function, v: Vectors, height: int, taps: Value, words: Value, lines: list[Value], to: Value) -> None:
+    """A column of `height` weights for each tap."""
+    kind = f"<{height} x {v.g.scalar}>"
+    with f.loop(0, taps) as t:
+        tap = f.word(words, t)
+        column = Value(f, "poison", kind)
+        for r, line in enumerate(lines):
+            one = v.one(v.at(line, tap))
+            column = f.op(f"insertelement {kind} {column.name}, {one.type} {one.name}, i32 {r}", kind)
+        v.store(column, v.at(to, t * height))
+
+
+# ---- plans
+
+
+@dataclass(frozen=True)
+class Line:
+    """One spatial dimension of a call: where its planes start, and for each phase (first output, outputs, [(tap, plane, shift)])."""
+
+    size: int
+    step: int
+    origins: Shape
+    phases: tuple[tuple[int, int, tuple[tuple[int, int, int], ...]], ...]
+    out_step: int
+    kernel: int
+
+    @property
+    def reach(self) -> int:
+        """How far past an output's position taps read."""
+        return max([shift for _, _, taps in self.phases for _, _, shift in taps], default=0)
+
+    @property
+    def outputs(self) -> int:
+        return max(count for _, count, _ in self.phases)
+
+
+def forward_line(size: int, kernel: int, stride: int, dilation: int, low: int, outputs: int) -> Line:
+    residues = sorted({k * dilation % stride for k in range(kernel)})
+    taps = tuple([(k, residues.index(k * dilation % stride), k * dilation // stride) for k in range(kernel)])
+    return Line(size, stride, tuple([r - low for r in residues]), ((0, outputs, taps),), 1, kernel)
+
+
+def gradient_line(size: int, kernel: int, stride: int, dilation: int, low: int, outputs: int) -> Line:
+    """For the gradient of an input of `size` elements from that of `outputs` outputs."""
+    met = [[(k, (r + low - k * dilation) // stride) for k in range(kernel) if (r + low - k * dilation) % stride == 0] for r in range(stride)]
+    first = min([q for taps in met for _, q in taps], default=0)
+    phases = [(r, -(-(size - r) // stride), tuple([(k, 0, q - first) for k, q in taps])) for r, taps in enumerate(met) if r < size]
+    return Line(outputs, 1, (first,), tuple(phases), stride, kernel)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The numbers of a call: both kernels' work arrays and tables, and sizes of what they need."""
+
+    work: Any
+    table: Any
+    pack_work: Any
+    taps: Any
+    packed_size: int
+    scratch: int
+    bias_size: int
+
+
+_STEPS = 640  # inner dimension of a block of channels
+_SCRATCH = 96 * 1024  # elements of packed input for a block: well inside a 1 MiB L2 cache
+
+
+def boxes(lines: list[Line], samples: int, planes: int, limit: int) -> list[int]:
+    """[samples, depth, height, width] of a box, as large as `limit` positions of a plane allow, boxes of about equal size."""
+    size = [0, 0, 0, 0]
+    room = max(limit // planes, 1)
+    for place, line in ((3, lines[2]), (2, lines[1]), (1, lines[0])):
+        most = max(1, min(line.outputs, room - line.reach))
+        size[place] = -(-line.outputs // -(-line.outputs // most))
+        room //= size[place] + line.reach
+        room = max(room, 1)
+    size[0] = max(1, min(samples, room))
+    return size
+
+
+def plan(
+    g: Geometry, lines: list[Line], samples: int, groups: int, channels: int, outputs: int, x_strides: Shape, out_strides: Shape,
+    weight_group: int, weight_steps: tuple[int, int], slots: int,
+) -> Plan:  # fmt: skip
+    """The plan of a call; strides in elements: x and out (n, c, d, h, w), weight from a group, an output and a channel to the next."""
+    planes = list(itertools.product(*[range(len(line.origins)) for line in lines]))
+    phases = list(itertools.product(*[line.phases for line in lines]))
+    kernel = [line.kernel for line in lines]
+    tap_counts = [len(a[2]) * len(b[2]) * len(c[2]) for a, b, c in phases]
+    most = max(*tap_counts, 1)
+    block = max(1, min(channels, _STEPS // most))
+    block = -(-channels // -(-channels // block))
+    rows = padded(outputs, g)
+    row_blocks = -(-rows // g.rows)
+    least = len(planes) * _least(lines)
+    while block > 1 and block * least > _SCRATCH:
+        block = -(-block // 2)
+    size = boxes(lines, samples, len(planes), max(_SCRATCH // block, 1))
+    counts = _counts(lines, samples, size)
+    while groups * _product(counts) < 8 and _product(size) > 256:  # enough for the threads
+        largest = 0 if size[0] > 1 else 1 if size[1] > 1 else 2 if size[2] > 1 else 3
+        size[largest] = -(-size[largest] // 2)
+        counts = _counts(lines, samples, size)
+    chunks = max(1, min(row_blocks // 4, -(-8 // (groups * _product(counts)))))
+    chunk = -(-row_blocks // chunks) * g.rows
+    chunks = -(-rows // chunk)
+    plane = [size[i + 1] + line.reach for i, line in enumerate(lines)]
+    plane_size = size[0] * _product(plane)
+    pitch = -(-len(planes) * plane_size // 16) * 16
+    if pitch % 512 == 0:  # channels a power of two apart would share cache sets
+        pitch += 16
+    scratch = g.columns * (g.rows + 1) + block * pitch + 2 * g.columns + 64
+    packed_group = sum(tap_counts) * channels * rows
+    table, taps = _tables(lines, planes, phases, block, pitch, plane, plane_size, channels * rows, out_strides, kernel)
+    fields = {
+        "channels": channels, "block": block, "outputs": outputs, "padded_outputs": rows, "chunk": chunk, "chunks": chunks,
+        "samples": samples, "planes": len(planes), "plane": plane_size, "pitch": pitch, "phases": len(phases),
+        "weight_group": packed_group, "scratch_size": scratch, "slots": slots, "x_n": x_strides[0], "x_c": x_strides[1],
+        "out_n": out_strides[0], "out_c": out_strides[1], "box_n": size[0], "count_n": counts[0],
+    }  # fmt: skip
+    for i, axis in enumerate("dhw"):
+        fields |= {
+            f"box_{axis}": size[i + 1], f"count_{axis}": counts[i + 1], f"plane_{axis}": plane[i], f"size_{axis}": lines[i].size,
+            f"step_{axis}": lines[i].step, f"x_{axis}": x_strides[i + 2], f"out_{axis}": out_strides[i + 2] * lines[i].out_step,
+        }  # fmt: skip
+    pack = {
+        "channels": channels, "block": block, "outputs": outputs, "padded_outputs": rows, "blocks": row_blocks, "phases": len(phases),
+        "group": weight_group, "step_o": weight_steps[0], "step_c": weight_steps[1], "packed_group": packed_group,
+    }  # fmt: skip
+    units = groups * _product(counts) * chunks
+    return Plan(
+        np.array([units, 1, *[fields[n] for n in windows.SIZES]], np.int64), table,
+        np.array([groups * row_blocks, max(1, 8192 // max(channels * sum(tap_counts) * g.rows, 1)), *[pack[n] for n in PACK_SIZES]], np.int64),
+        taps, packed_group * groups, scratch, rows * groups,
+    )  # fmt: skip
+
+
+def _product(sizes: Any) -> int:
+    n = 1
+    for s in sizes:
+        n *= s
+    return n
+
+
+def _least(lines: list[Line]) -> int:
+    """Positions of the smallest box worth its tiles: about 64 outputs."""
+    w = min(lines[2].outputs, 64)
+    h = min(lines[1].outputs, -(-64 // w))
+    return (w + lines[2].reach) * (h + lines[1].reach) * (1 + lines[0].reach)
+
+
+def _counts(lines: list[Line], samples: int, size: list[int]) -> list[int]:
+    return [-(-samples // size[0]), *[-(-line.outputs // n) for line, n in zip(lines, size[1:], strict=True)]]
+
+
+def _tables(
+    lines: list[Line], planes: list[Shape], phases: list[Any], block: int, pitch: int, plane: list[int], plane_size: int, weights: int,
+    out_strides: Shape, kernel: list[int],
+) -> tuple[Any, Any]:  # fmt: skip
+    """The words of `table`, and those of `taps` for the weights' packing."""
+    head = [line.origins[i] for p in planes for line, i in zip(lines, p, strict=True)]
+    offsets: list[int] = []
+    records: list[int] = []
+    places: list[int] = []
+    start = len(head) + _PHASE * len(phases)
+    weight = 0
+    for parts in phases:
+        found = list(itertools.product(*[p[2] for p in parts]))
+        inside = [
+            planes.index(tuple([t[1] for t in taps])) * plane_size + (taps[0][2] * plane[1] + taps[1][2]) * plane[2] + taps[2][2] for taps in found
+        ]
+        first = sum(p[0] * s for p, s in zip(parts, out_strides[2:], strict=True))
+        records += [len(found), start + len(offsets), weight, first, *[p[1] for p in parts]]
+        places += [len(found), weight, *[(t[0][0] * kernel[1] + t[1][0]) * kernel[2] + t[2][0] for t in found]]
+        offsets += [c * pitch + o for c in range(block) for o in inside]
+        weight += len(found) * weights
+    return np.array([*head, *records, *offsets], np.int64), np.array(places, np.int64)

@@ -1,0 +1,186 @@
+"""The register-blocked microkernel under matrix products and convolutions, and the packing of its left operand.
+
+A tile of the result has `rows` rows and `vectors` vectors of columns, all of it in registers (12 x 2 of AVX-512's 32, 6 x 2 of AVX2's
+16). A step of the inner dimension loads the tile's columns of B, broadcasts a column of packed A element by element and does
+rows x vectors multiply-adds:
+
+    tile[r, :] += A[k, r] * B[offsets[k] : offsets[k] + columns]
+
+`offsets` is what makes one kernel serve all: for a product of matrices it is k times B's row length, for a convolution
+the place of input channel and kernel tap k in a packed input (`windows`), so no column matrix is ever built; for a weight gradient it
+is the place of pixel k. Packed A lies in row blocks: block after block, in each for every k the block's rows side by side. The
+last block is narrower, a multiple of `granule`; rows past the end repeat the last.
+
+Sources: Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication"; Van Zee & van de Geijn 2015, "BLIS";
+Dukhan 2019, "The Indirect Convolution Algorithm" (the table of offsets).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tocha.inductor import jit
+from tocha.inductor.templates.builder import Function, Value
+
+LETTER = {"float": "f32", "double": "f64"}
+ITEM = {"float": 4, "double": 8}
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Sizes of the tile for an element type ("float" or "double") on a CPU."""
+
+    scalar: str
+    lanes: int
+    rows: int
+    granule: int
+    fma: bool
+    vectors: int = 2
+
+    @property
+    def vector(self) -> str:
+        return f"<{self.lanes} x {self.scalar}>"
+
+    @property
+    def suffix(self) -> str:
+        return f"v{self.lanes}{LETTER[self.scalar]}"
+
+    @property
+    def columns(self) -> int:
+        return self.lanes * self.vectors
+
+    @property
+    def align(self) -> int:
+        return ITEM[self.scalar]
+
+    @property
+    def heights(self) -> range:
+        """Row counts that have a microkernel."""
+        return range(self.granule, self.rows + 1, self.granule)
+
+
+@functools.cache
+def geometry(scalar: str) -> Geometry:
+    """The tile for this machine: as many accumulators as leave a few registers free."""
+    triple, _, features = jit.host()
+    has = set(features.split(","))
+    if "+avx512f" in has:
+        size, rows, granule = 64, 12, 4
+    elif "+avx2" in has:
+        size, rows, granule = 32, 6, 2
+    elif triple.startswith(("aarch64", "arm64")):
+        size, rows, granule = 16, 12, 4
+    else:
+        size, rows, granule = 16, 6, 2
+    return Geometry(scalar, size // ITEM[scalar], rows, granule, jit.has_fma())
+
+
+class Vectors:
+    """Vector operations of a geometry inside a function."""
+
+    def __init__(self, f: Function, g: Geometry) -> None:
+        self.f, self.g = f, g
+
+    def at(self, pointer: Any, index: Any) -> Value:
+        return self.f.at(pointer, index, self.g.scalar)
+
+    def load(self, pointer: Value) -> Value:
+        return self.f.load(self.g.vector, pointer, self.g.align)
+
+    def one(self, pointer: Value) -> Value:
+        return self.f.load(self.g.scalar, pointer, self.g.align)
+
+    def store(self, value: Value, pointer: Value) -> None:
+        self.f.store(value, pointer, self.g.align)
+
+    def splat(self, x: Value) -> Value:
+        return self.f.splat(x, self.g.vector)
+
+    def add(self, x: Value, y: Value) -> Value:
+        return self.f.op(f"fadd {x.type} {x.name}, {y.name}", x.type)
+
+    def fma(self, x: Value, y: Value, z: Value) -> Value:
+        v = self.g.vector
+        return self.f.call(f"llvm.{'fma' if self.g.fma else 'fmuladd'}.{self.g.suffix}", v, (v, x), (v, y), (v, z), declare=True)
+
+    def mask(self, start: Any, stop: Any) -> Value:
+        """Lanes start <= i < stop; `start` None for 0."""
+        f, n = self.f, self.g.lanes
+        lane = f"<{', '.join(f'i32 {i}' for i in range(n))}>"
+        wide = f"<{n} x i32>"
+
+        def compare(op: str, bound: Value) -> Value:
+            small = f.op(f"trunc i64 {bound.name} to i32", "i32")
+            return f.op(f"icmp {op} {wide} {lane}, {f.splat(small, wide).name}", f"<{n} x i1>")
+
+        below = compare("slt", stop)
+        return below if start is None else f.op(f"and <{n} x i1> {compare('sge', start).name}, {below.name}", below.type)
+
+    def masked_load(self, pointer: Value, mask: Value) -> Value:
+        v, f = self.g.vector, self.f
+        return f.call(
+            f"llvm.masked.load.{self.g.suffix}.p0", v, ("ptr", pointer), ("i32", self.g.align), (mask.type, mask), (v, "zeroinitializer"),
+            declare=True,
+        )  # fmt: skip
+
+    def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
+        self.f.call(
+            f"llvm.masked.store.{self.g.suffix}.p0", "void", (self.g.vector, value), ("ptr", pointer), ("i32", self.g.align),
+            (mask.type, mask), declare=True,
+        )  # fmt: skip
+
+
+def micro(g: Geometry, rows: int, vectors: int) -> Function:
+    """c[r, :] = sum over k of a[k, r] * b[offsets[k] :], plus bias[r], or plus c if `more`."""
+    f = Function(
+        f"micro_{rows}x{vectors}",
+        [("i64", "k"), ("ptr", "a"), ("ptr", "b"), ("ptr", "offsets"), ("ptr", "c"), ("i64", "row"), ("ptr", "bias"), ("i1", "more")],
+    )
+    v = Vectors(f, g)
+    sums = [[f.variable("zeroinitializer", g.vector) for _ in range(vectors)] for _ in range(rows)]
+    with f.loop(0, f["k"]) as k:
+        b = v.at(f["b"], f.word(f["offsets"], k))
+        a = v.at(f["a"], k * rows)
+        columns = [v.load(v.at(b, j * g.lanes)) for j in range(vectors)]
+        for r in range(rows):
+            factor = v.splat(v.one(v.at(a, r)))
+            for total, column in zip(sums[r], columns, strict=True):
+                total.set(v.fma(factor, column, total.get()))
+
+    def finish(more: bool) -> None:
+        for r in range(rows):
+            start = None if more else v.splat(v.one(v.at(f["bias"], r)))
+            for j, total in enumerate(sums[r]):
+                place = v.at(v.at(f["c"], f["row"] * r), j * g.lanes)
+                v.store(v.add(total.get(), start or v.load(place)), place)
+
+    f.choose(f["more"], lambda: finish(True), lambda: finish(False))
+    return f
+
+
+def micros(g: Geometry) -> list[Function]:
+    return [micro(g, rows, vectors) for rows in g.heights for vectors in range(1, g.vectors + 1)]
+
+
+def call_micro(f: Function, g: Geometry, rows: Value, wide: Value, arguments: list[Any]) -> None:
+    """The microkernel of `rows` rows and, if `wide`, of all vectors of columns, else of one."""
+    types = ("i64", "ptr", "ptr", "ptr", "ptr", "i64", "ptr", "i1")
+
+    def call(height: int, vectors: int) -> None:
+        f.call(f"micro_{height}x{vectors}", "void", *zip(types, arguments, strict=True))
+
+    def pick(heights: list[int], vectors: int) -> Callable[[], None]:
+        if len(heights) == 1:
+            return lambda: call(heights[0], vectors)
+        return lambda: f.choose(rows.equals(heights[0]), lambda: call(heights[0], vectors), pick(heights[1:], vectors))
+
+    heights = list(reversed(g.heights))
+    f.choose(wide, pick(heights, g.vectors), pick(heights, 1))
+
+
+def padded(rows: int, g: Geometry) -> int:
+    """Rows of a packed left operand."""
+    return -(-rows // g.granule) * g.granule

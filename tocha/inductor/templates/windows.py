@@ -1,0 +1,182 @@
+"""What the convolution kernels share: a call's numbers, scratch memory, and boxes of the input packed into it.
+
+A *box* is a part of the output: samples x depth x height x width. Its windows read a box of the padded input, which is copied to
+scratch channel by channel, with zeros where the padding is. A stride s splits a dimension into s *planes*, one for each
+residue, so that inside a plane neighbouring outputs lie side by side whatever the stride:
+
+    scratch[channel][plane][sample][depth][height][width]
+
+A tap of the kernel is then one fixed offset (its plane and its shift there), and an output's *position* is its place in a plane: position + offset
+is what the tap reads. Positions past an output row's end (there are as many as the kernel reaches further) are computed and dropped.
+
+`ctx` holds addresses and numbers in the order of BUFFERS and SIZES; `table` has three words for each plane (first coordinate read along
+each dimension), then what a kernel wants.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tocha.inductor.templates.builder import Function, Value
+from tocha.inductor.templates.gemm import Geometry, Vectors
+
+BUFFERS = ("out", "x", "weight", "bias", "flags", "scratch", "table")
+SIZES = (
+    "channels", "block", "outputs", "padded_outputs", "chunk", "chunks",
+    "samples", "box_n", "box_d", "box_h", "box_w", "count_n", "count_d", "count_h", "count_w",
+    "planes", "plane_d", "plane_h", "plane_w", "plane", "pitch",
+    "size_d", "size_h", "size_w", "step_d", "step_h", "step_w",
+    "x_n", "x_c", "x_d", "x_h", "x_w", "out_n", "out_c", "out_d", "out_h", "out_w",
+    "phases", "weight_group", "scratch_size", "slots",
+)  # fmt: skip
+_SLOT = {name: number for number, name in enumerate((*BUFFERS, *SIZES))}
+
+
+class Fields:
+    """`fields.name`: the number or address of that name in ctx, loaded where first used."""
+
+    def __init__(self, f: Function) -> None:
+        self._f = f
+
+    def __getattr__(self, name: str) -> Value:
+        f = self._f
+        return f.load("ptr" if name in BUFFERS else "i64", f.at(f["ctx"], _SLOT[name], "i64"), 8)
+
+
+def take_scratch(f: Function, g: Geometry) -> tuple[Value, Value]:
+    """(slot, address) of scratch that no other thread uses, aligned to 64 bytes. `give_back` ends it."""
+    fields = Fields(f)
+    flags, slots = fields.flags, fields.slots
+    slot = f.variable(0)
+    found = f.variable(1)
+    with f.repeat(lambda: found.get().equals(1)):
+        found.set(f.op(f"atomicrmw xchg ptr {f.at(flags, slot.get(), 'i64').name}, i64 1 acquire, align 8"))
+        with f.when(found.get().equals(1)):
+            slot.set((slot.get() + 1) % slots)
+    start = f.at(fields.scratch, slot.get() * fields.scratch_size, g.scalar)
+    number = f.op(f"ptrtoint ptr {start.name} to i64") + 63
+    return slot.get(), f.op(f"inttoptr i64 {(number & -64).name} to ptr", "ptr")
+
+
+def give_back(f: Function, slot: Value) -> None:
+    f.emit(f"store atomic i64 0, ptr {f.at(Fields(f).flags, slot, 'i64').name} release, align 8")
+
+
+def pack_box(g: Geometry) -> Function:
+    """Copy the input that a box's windows read, for `count` channels from x on, to `to`."""
+    f = Function(
+        "pack_box",
+        [("ptr", "ctx"), ("ptr", "x"), ("i64", "count"), ("i64", "samples"), ("i64", "d0"), ("i64", "h0"), ("i64", "w0"), ("ptr", "to")],
+    )
+    v, s = Vectors(f, g), Fields(f)
+    table, planes, width = s.table, s.planes, s.plane_w
+    x_n, x_c, x_d, x_h, x_w = s.x_n, s.x_c, s.x_d, s.x_h, s.x_w
+    size_d, size_h, size_w, step_d, step_h, step_w = s.size_d, s.size_h, s.size_w, s.step_d, s.step_h, s.step_w
+    plane_d, plane_h, plane, pitch = s.plane_d, s.plane_h, s.plane, s.pitch
+    with f.loop(0, f["count"]) as c, f.loop(0, planes) as p:  # ascending places: a row may write past its end
+        first_d = f["d0"] * step_d + f.word(table, p * 3)
+        first_h = f["h0"] * step_h + f.word(table, p * 3 + 1)
+        first_w = f["w0"] * step_w + f.word(table, p * 3 + 2)
+        low = f.min(f.max((step_w - 1 - first_w) // step_w, 0), width)
+        end = f.min(f.max((size_w - first_w + (step_w - 1)) // step_w, 0), width)
+        channel, target = v.at(f["x"], c * x_c), v.at(f["to"], c * pitch + p * plane)
+        with f.loop(0, f["samples"]) as n, f.loop(0, plane_d) as d:
+            at_d = first_d + d * step_d
+            inside_d = f.op(f"icmp ult i64 {at_d.name}, {size_d.name}", "i1")
+            with f.loop(0, plane_h) as h:
+                at_h = first_h + h * step_h
+                inside = f.both(inside_d, f.op(f"icmp ult i64 {at_h.name}, {size_h.name}", "i1"))
+                high = f.select(inside, end, 0)
+                source = v.at(channel, n * x_n + at_d * x_d + at_h * x_h + first_w * x_w)
+                to = v.at(target, ((n * plane_d + d) * plane_h + h) * width)
+                types = ("ptr", "ptr", "i64", "i64", "i64", "i64")
+                f.call("pack_row", "void", *zip(types, (source, to, low, high, width, step_w * x_w), strict=True))
+    return f
+
+
+def pack_row(g: Geometry) -> Function:
+    """to[i] = x[i * step] for low <= i < high, else 0, for 0 <= i < width; may write less than a vector past the end."""
+    f = Function("pack_row", [("ptr", "x"), ("ptr", "to"), ("i64", "low"), ("i64", "high"), ("i64", "width"), ("i64", "step")])
+    v = Vectors(f, g)
+    low, high, step = f["low"], f["high"], f["step"]
+
+    def dense() -> None:
+        with f.loop(0, f["width"], g.lanes) as i:
+            v.store(v.masked_load(v.at(f["x"], i), v.mask(low - i, high - i)), v.at(f["to"], i))
+
+    def strided() -> None:
+        even = ", ".join(f"i32 {2 * i}" for i in range(g.lanes))
+
+        def pairs(i: Value) -> None:
+            x = v.at(f["x"], i * 2)
+            a, b = v.load(x), v.load(v.at(x, g.lanes))
+            every = f.op(f"shufflevector {g.vector} {a.name}, {g.vector} {b.name}, <{g.lanes} x i32> <{even}>", g.vector)
+            v.store(every, v.at(f["to"], i))
+
+        def singly(i: Value) -> None:
+            v.store(Value(f, "zeroinitializer", g.vector), v.at(f["to"], i))
+            with f.loop(f.max(i, low), f.min(i + g.lanes, high)) as j:
+                v.store(v.one(v.at(f["x"], j * step)), v.at(f["to"], j))
+
+        with f.loop(0, f["width"], g.lanes) as i:
+            whole = f.both(f.both(step.equals(2), i >= low), i + g.lanes < high)
+            f.choose(whole, lambda: pairs(i), lambda: singly(i))
+
+    f.choose(step.equals(1), dense, strided)
+    return f
+
+
+def place_tile(g: Geometry) -> Function:
+    """Store (or add, if `more`) a tile's columns that are outputs: those at positions v … v + count of a box.
+
+    `d`, `h`, `w` are the sizes of the box, whose last output is not before v + count - 1.
+    """
+    f = Function(
+        "place_tile",
+        [("ptr", "ctx"), ("ptr", "tile"), ("i64", "rows"), ("i64", "v"), ("i64", "count"), ("ptr", "out"), ("i64", "d"), ("i64", "h"),
+         ("i64", "w"), ("i1", "more")],
+    )  # fmt: skip
+    v, s = Vectors(f, g), Fields(f)
+    width, height, depth, out_c, out_w = s.plane_w, s.plane_h, s.plane_d, s.out_c, s.out_w
+    done = f.variable(0)
+    with f.repeat(lambda: done.get() < f["count"]):
+        start = done.get()
+        at = position(f, f["v"] + start, width, height, depth)
+        inside = f.both(f.both(at.w < f["w"], at.h < f["h"]), at.d < f["d"])
+        length = f.select(inside, f.min(f["w"] - at.w, f["count"] - start), 0)
+        out = v.at(f["out"], at.n * s.out_n + at.d * s.out_d + at.h * s.out_h + at.w * out_w)
+
+        def dense() -> None:
+            with f.loop(0, f["rows"]) as r:
+                source, target = v.at(f["tile"], r * g.columns + start), v.at(out, r * out_c)
+                with f.loop(0, length, g.lanes) as i:
+                    mask = v.mask(None, length - i)
+                    value, to = v.masked_load(v.at(source, i), mask), v.at(target, i)
+                    f.choose(
+                        f["more"], lambda: v.masked_store(v.add(value, v.masked_load(to, mask)), to, mask),
+                        lambda: v.masked_store(value, to, mask),
+                    )  # fmt: skip
+
+        def strided() -> None:
+            with f.loop(0, f["rows"]) as r:
+                source, target = v.at(f["tile"], r * g.columns + start), v.at(out, r * out_c)
+                with f.loop(0, length) as i:
+                    value, to = v.one(v.at(source, i)), v.at(target, i * out_w)
+                    f.choose(f["more"], lambda: v.store(v.add(value, v.one(to)), to), lambda: v.store(value, to))
+
+        f.choose(out_w.equals(1), dense, strided)
+        done.set(start + (width - at.w))
+    return f
+
+
+class Position:
+    """Coordinates in a box."""
+
+    def __init__(self, n: Any, d: Any, h: Any, w: Any, row: Any) -> None:
+        self.n, self.d, self.h, self.w, self.row = n, d, h, w, row
+
+
+def position(f: Function, v: Value, width: Value, height: Value, depth: Value) -> Position:
+    row = v // width
+    sheet = row // height
+    return Position(sheet // depth, sheet % depth, row % height, v - row * width, row)
