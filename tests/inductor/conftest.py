@@ -16,5 +16,5 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOCHA_COMPILE", "now")
+    monkeypatch.setenv("TOCHA_COMPILE", "strict")
     monkeypatch.setattr(native, "LEAST", dict.fromkeys(native.LEAST, 1))

@@ -14,8 +14,8 @@ from tocha.backends import native
 from tocha.dtypes import HALF_NP
 
 _ndarray = np.ndarray
-_FLOAT32, _INT64, _BOOL = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.bool_)
-_FLOAT_NP = frozenset((_FLOAT32, np.dtype(np.float64), *(d for d in HALF_NP if d.itemsize == 2)))
+_FLOAT32, _FLOAT64, _INT64, _BOOL = (np.dtype(t) for t in (np.float32, np.float64, np.int64, np.bool_))
+_FLOAT_NP = frozenset((_FLOAT32, _FLOAT64, *(d for d in HALF_NP if d.itemsize == 2)))
 Shape = tuple[int, ...]
 Run = Callable[[list[Any], dict[str, Any]], Any]
 
@@ -35,8 +35,8 @@ def _steps(a: Any, shape: Shape) -> Shape | None:
     return tuple([0 if n == 1 != full else s // item for n, full, s in zip(a.shape, shape, a.strides, strict=True)])
 
 
-def reduce(kind: str, arrays: list[Any], dim: Shape, keepdim: bool, out_dtype: Any) -> Any:
-    """Reduce arrays of one (broadcast) shape over `dim` to an array of `out_dtype`."""
+def reduce(kind: str, arrays: list[Any], dim: Shape, keepdim: bool, out_dtype: Any, compute: Any = None) -> Any:
+    """Reduce arrays of one (broadcast) shape over `dim` to an array of `out_dtype`; elements are computed with as `compute`."""
     x = arrays[0]
     shape = x.shape
     if not dim or not shape:
@@ -57,13 +57,13 @@ def reduce(kind: str, arrays: list[Any], dim: Shape, keepdim: bool, out_dtype: A
     if not plan:
         return None
     types = tuple([a.dtype for a in arrays])
+    inner = _compute(x.dtype) if compute is None else compute
 
     def make() -> Any:
         names = modules.lower.NP_TYPES
-        compute = names[_compute(x.dtype)]
-        return modules.reduce.make(kind, tuple([names[t] for t in types]), compute, names[out_dtype], plan.key)
+        return modules.reduce.make(kind, tuple([names[t] for t in types]), names[inner], names[out_dtype], plan.key)
 
-    builtin = native.kernel(("reduce", kind, types, out_dtype, plan.key), make)
+    builtin = native.kernel(("reduce", kind, types, out_dtype, inner, plan.key), make)
     if builtin is None:
         return None
     if plan.partial:
@@ -84,13 +84,12 @@ def _simple(kind: str, types: frozenset[Any], out: Any = None) -> Run:
 
 
 def _variance(arrays: list[Any], params: dict[str, Any]) -> Any:
-    """In two passes; the mean in float32 or better."""
+    """In two passes, in float64, whose range holds the squares of all float32 numbers."""
     x, dim = arrays[0], params["dim"]
     if x.dtype not in _FLOAT_NP:
         return None
-    kind = _compute(x.dtype)
-    middle = reduce("mean", [x], dim, True, kind)
-    squares = None if middle is None else reduce("apart_sum", [x, middle], dim, params["keepdim"], np.dtype(np.float64))
+    middle = reduce("mean", [x], dim, True, _FLOAT64)
+    squares = None if middle is None else reduce("apart_sum", [x, middle], dim, params["keepdim"], _FLOAT64, _FLOAT64)
     if squares is None:
         return None
     n = x.size // max(1, middle.size)
@@ -255,6 +254,145 @@ def _column_sums(modules: Any, g: Any, x: Any, mean: Any, var: Any, eps: float, 
     return None if of_weight is None or of_bias is None else (of_weight, of_bias)
 
 
+# ---- losses
+
+
+def _mse(arrays: list[Any], params: dict[str, Any]) -> Any:
+    x, y = arrays
+    reduction = params["reduction"]
+    if reduction == "none" or x.dtype not in _FLOAT_NP or y.dtype is not x.dtype or x.shape != y.shape:
+        return None
+    return reduce("apart_mean" if reduction == "mean" else "apart_sum", [x, y], tuple(range(x.ndim)), False, x.dtype)
+
+
+def _mse_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
+    g, x, y = arrays
+    if x.dtype not in _FLOAT_NP or y.dtype is not x.dtype or g.dtype is not x.dtype or x.shape != y.shape:
+        return None
+    factor = 2 / max(x.size, 1) if params["reduction"] == "mean" else 2.0
+    return pointwise(_MSE_SLOPE, [g, x, y], _compute(x.dtype), x.dtype, {"factor": factor})
+
+
+def _plain_targets(x: Any, target: Any, weight: Any, params: dict[str, Any]) -> bool:
+    """Whether logits are rows, and every target is a class that counts."""
+    if weight is not None or params["smoothing"] or x.ndim != 2 or not x.size or not x.flags.c_contiguous or x.dtype not in _FLOAT_NP:
+        return False
+    if target.dtype is not _INT64 or not target.flags.c_contiguous or target.shape != x.shape[:1]:
+        return False
+    return bool(np.max(target.view(np.uint64)) < x.shape[1]) and not 0 <= params["ignore_index"] < x.shape[1]
+
+
+def _cross_entropy(arrays: list[Any], params: dict[str, Any]) -> Any:
+    x, target, weight = arrays
+    modules = native.inductor()
+    if modules is None or not _plain_targets(x, target, weight, params):
+        return None
+    names, kind = modules.lower.NP_TYPES, _compute(x.dtype)
+    builtin = native.kernel(("cross_entropy", x.dtype), lambda: modules.rows.cross_entropy(names[x.dtype], names[kind]))
+    if builtin is None:
+        return None
+    losses, probability = np.empty(x.shape[0], kind), np.empty(x.shape, x.dtype)
+    builtin(losses, probability, x, target, _work(*x.shape))
+    value = losses if params["reduction"] == "none" else losses.sum() if params["reduction"] == "sum" else losses.mean()
+    return np.asarray(value).astype(x.dtype, copy=False), probability, np.asarray(x.shape[0]).astype(x.dtype)
+
+
+def _cross_entropy_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
+    g, probability, target, weight, total = arrays
+    modules = native.inductor()
+    if modules is None or params["reduction"] == "none" or g.shape or not _plain_targets(probability, target, weight, params):
+        return None
+    rows = probability.shape[0]
+    if float(total) != rows:
+        return None  # not all targets counted, or the count isn't a number of this type
+    names, kind = modules.lower.NP_TYPES, _compute(probability.dtype)
+    builtin = native.kernel(
+        ("cross_entropy_backward", probability.dtype), lambda: modules.rows.cross_entropy_backward(names[probability.dtype], names[kind])
+    )
+    if builtin is None:
+        return None
+    out = np.empty(probability.shape, probability.dtype)
+    factor = float(kind.type(g) / kind.type(rows)) if params["reduction"] == "mean" else float(g)
+    builtin(out, probability, target, factor, _work(*probability.shape))
+    return out
+
+
+def _logsumexp(arrays: list[Any], params: dict[str, Any]) -> Any:
+    x, dim = arrays[0], params["dim"]
+    found = _rows(x, dim[0]) if len(dim) == 1 else None
+    modules = native.inductor()
+    if found is None or modules is None or x.dtype not in _FLOAT_NP:
+        return None
+    names = modules.lower.NP_TYPES
+    builtin = native.kernel(("logsumexp", x.dtype), lambda: modules.rows.logsumexp(names[x.dtype], names[_compute(x.dtype)]))
+    if builtin is None:
+        return None
+    out = np.empty((*x.shape[:-1], 1) if params["keepdim"] else x.shape[:-1], x.dtype)
+    builtin(out, x, _work(*found))
+    return out
+
+
+# ---- copies
+
+
+class _Rule:
+    """A scalar rule of no primitive of its own."""
+
+    def __init__(self, name: str, impl: Callable[..., Any]) -> None:
+        self.name, self.impl = name, impl
+
+
+_COPY = _Rule("copy", lambda o, x: x)
+_WHERE = _Rule("where", lambda o, c, x, y: o.where(c, x, y))
+_KEEP = _Rule("keep", lambda o, x, c: o.where(c, x, 0))
+_MSE_SLOPE = _Rule("mse_slope", lambda o, g, x, y, *, factor: o.mul(o.sub(x, y), o.mul(g, factor)))
+
+
+def pointwise(rule: Any, operands: list[Any], compute: Any, target: Any, params: dict[str, Any] | None = None) -> Any:
+    return native.pointwise(rule, operands, compute, target, params or {}, lambda shapes: np.broadcast_shapes(*shapes), "half")
+
+
+_REAL_NP = frozenset((_FLOAT32, _FLOAT64))
+_INTEGER_NP = frozenset(np.dtype(t) for t in (np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8))
+
+
+def _cast(arrays: list[Any], params: dict[str, Any]) -> Any:
+    """To floating point: rounding is IEEE's everywhere (NumPy rounds float64 to half types once, torch twice)."""
+    x, dtype = arrays[0], params["dtype"]
+    if dtype not in _FLOAT_NP or x.dtype not in _FLOAT_NP | _INTEGER_NP or x.dtype is dtype:
+        return None
+    if dtype in _REAL_NP:
+        return pointwise(_COPY, [x], dtype, dtype)
+    return pointwise(_COPY, [x], _FLOAT32, dtype) if x.dtype is _FLOAT32 or x.dtype in HALF_NP else None
+
+
+_BITS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+
+
+def _clone(arrays: list[Any], params: dict[str, Any]) -> Any:
+    x = arrays[0]
+    bits = _BITS.get(x.dtype.itemsize)
+    if params["order"] != "K" or bits is None or x.dtype.kind not in "biufV" or x.size < 1 << 18:
+        return None
+    found = pointwise(_COPY, [x.view(bits)], bits, bits)
+    return None if found is None else found.view(x.dtype)
+
+
+def _where(arrays: list[Any], params: dict[str, Any]) -> Any:
+    condition, x, y = arrays
+    dtype = params["dtype"]
+    if condition.dtype is not _BOOL or dtype not in _ORDERED or not (x.dtype is dtype and y.dtype is dtype):
+        return None
+    return pointwise(_WHERE, [condition, x, y], _compute(dtype), dtype)
+
+
+def _keep(arrays: list[Any], params: dict[str, Any]) -> Any:
+    x, mask = arrays
+    if mask.dtype is not _BOOL or x.dtype not in _FLOAT_NP:
+        return None
+    return pointwise(_KEEP, [x, mask], _compute(x.dtype), x.dtype)
+
+
 RUNS: dict[str, Run] = {
     "sum": _simple("sum", _FLOAT_NP | {_INT64}), "mean": _simple("mean", _FLOAT_NP), "prod": _simple("prod", _FLOAT_NP | {_INT64}),
     "amax": _simple("amax", _ORDERED), "amin": _simple("amin", _ORDERED),
@@ -263,5 +401,7 @@ RUNS: dict[str, Run] = {
     "max_dim": _extreme(1, True), "min_dim": _extreme(-1, True), "argmax": _extreme(1, False), "argmin": _extreme(-1, False),
     "softmax": _on_rows("softmax"), "log_softmax": _on_rows("log_softmax"), "softmax_backward": _on_rows("softmax_backward"),
     "log_softmax_backward": _on_rows("log_softmax_backward"),
+    "mse": _mse, "mse_backward": _mse_backward, "cross_entropy": _cross_entropy, "cross_entropy_backward": _cross_entropy_backward,
+    "logsumexp": _logsumexp, "cast": _cast, "clone": _clone, "where": _where, "keep": _keep,
     "standardize": _layer_norm, "standardize_backward": _layer_norm_backward,
 }  # fmt: skip

@@ -118,9 +118,13 @@ class _Variant:
 
 
 def pointwise(
-    rule: Any, operands: list[Any], compute: Any, target: Any, params: dict[str, Any], broadcast: Callable[..., tuple[int, ...]], kind: str
-) -> Any:
-    """`rule.impl` on arrays and numbers, computed in dtype `compute` and stored as `target`; None if NumPy shall do it."""
+    rule: Any, operands: list[Any], compute: Any, target: Any, params: dict[str, Any], broadcast: Callable[..., tuple[int, ...]], kind: str,
+    into: Any = None,
+) -> Any:  # fmt: skip
+    """`rule.impl` on arrays and numbers, computed in dtype `compute` and stored as `target`; None if NumPy shall do it.
+
+    With `into` the result is written there; operands are that very array or lie elsewhere.
+    """
     arrays = [a for a in operands if a.__class__ is _ndarray]
     first = arrays[0]
     shape = first.shape
@@ -137,7 +141,9 @@ def pointwise(
     if modules is None:
         return None
     layout, lower = modules.layout, modules.lower
-    out, found = _place(layout, arrays, shape, target)
+    if into is not None and (into.shape != shape or into.dtype is not target or _overlaps(into, arrays)):
+        return None
+    out, found = _place(layout, arrays, shape, target, into)
     if found is None:
         return None
     types = tuple([a.dtype if a.__class__ is _ndarray else None for a in operands])
@@ -157,20 +163,31 @@ def pointwise(
     builtin = variant.builtin
     if builtin is None or builtin is modules.service.FAILED:
         return None
+    if into is not None and variant.made.again:
+        return None
     arguments = [out, *arrays, *[a.item() for a in operands if a.__class__ is not _ndarray], *[params[n] for n in variant.made.params]]
     builtin(*arguments, size if not variant.made.kernel.sizes else remember((found.shape, found.strides, variant.made.grain), lambda: layout.work(found, variant.made.grain)))
     return out
 
 
-def _place(layout: Any, arrays: list[Any], shape: tuple[int, ...], target: Any) -> tuple[Any, Any]:
-    """A new array for the result, in the operands' memory order, and the layout of all arrays."""
-    flat = all(a.shape == shape and a.flags.c_contiguous for a in arrays)
-    if flat:
-        out = np.empty(shape, target)
+def _overlaps(into: Any, arrays: list[Any]) -> bool:
+    """Whether an array shares memory with `into` without being the same view."""
+    for a in arrays:
+        if a is not into and np.may_share_memory(a, into):
+            if a.strides != into.strides or a.shape != into.shape or a.__array_interface__["data"] != into.__array_interface__["data"]:
+                return True
+    return False
+
+
+def _place(layout: Any, arrays: list[Any], shape: tuple[int, ...], target: Any, into: Any) -> tuple[Any, Any]:
+    """The array for the result, if a new one then in the operands' memory order, and the layout of all arrays."""
+    given = arrays if into is None else [into, *arrays]
+    if all(a.shape == shape and a.flags.c_contiguous for a in given):
+        out = np.empty(shape, target) if into is None else into
         return out, layout.Layout((out.size,), ((1,),) * (len(arrays) + 1), ())
     dims = len(shape)
     strides = []
-    for a in arrays:
+    for a in given:
         item, lead = a.dtype.itemsize, dims - a.ndim
         steps = [0] * lead
         for n, s in zip(a.shape, a.strides, strict=True):
@@ -179,6 +196,8 @@ def _place(layout: Any, arrays: list[Any], shape: tuple[int, ...], target: Any) 
             steps.append(0 if n == 1 else s // item)
         strides.append(tuple(steps))
     order = layout.memory_order(shape, strides)
+    if into is not None:
+        return into, layout.merge(shape, strides, order)
     out = np.empty([shape[d] for d in order], target)
     inverse = [0] * dims
     for i, d in enumerate(order):
@@ -234,6 +253,7 @@ def convolutions() -> Any:
 
 # Primitives that have a kernel (tocha.backends._native_prims).
 PRIMS = frozenset((
-    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "log_softmax", "log_softmax_backward", "max_dim", "mean", "min_dim",
-    "prod", "softmax", "softmax_backward", "standardize", "standardize_backward", "std", "sum", "var", "vector_norm",
+    "all", "amax", "amin", "any", "argmax", "argmin", "cast", "clone", "count_nonzero", "cross_entropy", "cross_entropy_backward", "keep",
+    "log_softmax", "log_softmax_backward", "logsumexp", "max_dim", "mean", "min_dim", "mse", "mse_backward", "prod", "softmax",
+    "softmax_backward", "standardize", "standardize_backward", "std", "sum", "var", "vector_norm", "where",
 ))  # fmt: skip

@@ -1,6 +1,6 @@
 """Elementary functions as loop IR: polynomials that LLVM vectorises, or calls of the C library.
 
-float32: exp, exp2, log, tanh and erf are computed in float32 (at most 1.5 ulp); all others in float64 with polynomials of some 36 bits, which
+float32: exp, exp2, expm1, log, log1p, tanh and erf are computed in float32 (at most 1.5 ulp); all others in float64 with polynomials of some 36 bits, which
 needs no tricks against cancellation and rounds once. float64: exp, exp2, log, sin, cos and tan are polynomials of full accuracy, the rest is libm.
 
 Method: reduce the argument to a small interval (Cody and Waite 1980), evaluate a polynomial by Horner's rule, put the result back
@@ -16,8 +16,9 @@ from typing import Any
 
 from tocha.inductor.loop_ir import Binary, Bitcast, Call, Expr, Unary, compare, const, convert, fma, select
 
-# e^r = 1 + r + r²P(r), |r| ≤ ln(2)/2: 2^-31, 2^-37, 2^-56
+# e^r = 1 + r + r²P(r), |r| ≤ ln(2)/2: 2^-32, 2^-26, 2^-38, 2^-62
 _EXP_32 = (0.00019907704448986997, 0.0013933735716771243, 0.0083332858365600525, 0.041666464137220537, 0.1666666675694132, 0.50000000135477827)
+_EXP_SHORT = (0.0013941215601065714, 0.0083632378855737216, 0.041666374121642079, 0.16666576620974374, 0.50000000270865126)
 _EXP_MEDIUM = (
     2.4876315348862891e-5, 0.00019899394729306608, 0.0013888823905209673, 0.008333298337184823, 0.041666666854706285, 0.16666666719333055,
     0.49999999999909472,
@@ -62,7 +63,7 @@ _ASIN_MEDIUM = (
     0.032940778648221752, 0.0019494730562681876, 0.020658603249689902, 0.021863106220663929, 0.030426829562320494, 0.044640688614174576,
     0.075000050389671722, 0.16666666626763733,
 )  # fmt: skip
-# erf x = x + xP(x²), |x| ≤ 1: 2^-30; log(erfc x) = P(x), 1 ≤ x ≤ 4, times erfc: 2^-35
+# erf x = x + xP(x²), |x| ≤ 1: 2^-30; log(erfc x) = P(x), 1 ≤ x ≤ 4, times erfc: 2^-30
 _ERF_32 = (
     7.8891220662095296e-5, -0.00080208420840705087, 0.0051895354378740835, -0.026854444650184735, 0.11283600177931878, -0.37612627136160396,
     0.1283791659137841,
@@ -183,6 +184,13 @@ def _expm1(x: Expr) -> Expr:
     return _odd(x, fma(p, y, p - 1.0))
 
 
+def expm1(x: Expr) -> Expr:
+    """float32; with half of 2^n, as 2^128 would be infinite."""
+    n, _, y = _reduced_exp(_between(x, -20.0, 89.0), _EXP_32)
+    half = _power_of_two(n - 1, "f32")
+    return _odd(x, fma(half, y, half - 0.5) * 2.0)
+
+
 def _split(x: Expr) -> tuple[Expr, Expr]:
     """Exponent e (as float) and m - 1 of x = 2^e m, √½ ≤ m < √2, for x > 0 (denormals too)."""
     type = x.type
@@ -229,6 +237,16 @@ def _log_wide(e: Expr, f: Expr, table: tuple[float, ...]) -> Expr:
 def _log_medium(x: Expr) -> Expr:
     e, f = _split(x)
     return _log_ends(x, _log_wide(e, f, _LOG_MEDIUM))
+
+
+def log1p(x: Expr) -> Expr:
+    """float32: log of u = 1 + x, and what u lost of x over u."""
+    u = x + 1.0
+    e, f = _split(u)
+    lost = select(x < 2.0**24, (x - (u - 1.0)) / u, 0.0)
+    z = f * f
+    y = fma(e, _LN2_32[1], fma(f * z, _poly(f, _LOG_32), lost))
+    return _odd(x, _log_ends(u, fma(e, _LN2_32[0], fma(z, -0.5, y) + f)))
 
 
 def _log1p(x: Expr) -> Expr:
@@ -391,8 +409,10 @@ def _atanh(x: Expr) -> Expr:
 
 def erf(x: Expr) -> Expr:
     t = abs(x)
-    n, _, y = _reduced_exp(_poly(_between(t, 0.0, 4.0), _ERF_TAIL_32), _EXP_32)
-    p = _power_of_two(n, "f32")
+    log = _poly(select(t > 4.0, 4.0, t), _ERF_TAIL_32)
+    whole, n = _round(log, 1 / _LN2)
+    r = fma(whole, -_LN2, log)
+    p, y = _power_of_two(n, "f32"), fma(r * r, _poly(r, _EXP_SHORT), r)
     tail = _copysign(1.0 - fma(p, y, p), x)
     return select(t > 1.0, tail, fma(x, _poly(x * x, _ERF_32), x))
 
@@ -408,7 +428,9 @@ def _hypot(x: Expr, y: Expr) -> Expr:
     return select(infinite, math.inf, Unary("sqrt", fma(x, x, y * y)))
 
 
-_IN_FLOAT32: dict[str, Callable[..., Expr]] = {"exp": exp, "exp2": exp2, "log": log, "tanh": tanh, "erf": erf}
+_IN_FLOAT32: dict[str, Callable[..., Expr]] = {
+    "exp": exp, "exp2": exp2, "log": log, "tanh": tanh, "erf": erf, "expm1": expm1, "log1p": log1p,
+}
 _IN_FLOAT64: dict[str, Callable[..., Expr]] = {"exp": exp, "exp2": exp2, "log": log}
 _THROUGH_FLOAT64: dict[str, Callable[..., Expr]] = {
     "expm1": _expm1, "log1p": _log1p, "log2": lambda x: _log_medium(x) * (1 / _LN2), "log10": lambda x: _log_medium(x) * (1 / math.log(10)),

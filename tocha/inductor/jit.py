@@ -5,10 +5,12 @@ One linker (LLJIT) serves the process. Compiled kernels live until the process e
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import ctypes.util
 import functools
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from tocha.inductor import cache
@@ -19,6 +21,24 @@ LOCK = threading.RLock()
 
 class CompileError(RuntimeError):
     """LLVM refused a kernel or a symbol it needs is missing."""
+
+
+class NotCached(Exception):
+    """A kernel would have to be compiled."""
+
+
+_only_cached = False
+
+
+@contextlib.contextmanager
+def only_cached() -> Iterator[None]:
+    """Inside, `load` raises NotCached rather than compile. Held with LOCK."""
+    global _only_cached
+    _only_cached = True
+    try:
+        yield
+    finally:
+        _only_cached = False
 
 
 @functools.cache
@@ -112,6 +132,8 @@ def load(text: str, exports: tuple[str, ...], imports: dict[str, int]) -> list[i
         key = cache.key_of(text, versions(), *host())
         data = cache.read(key)
         if data is None:
+            if _only_cached:
+                raise NotCached(key)
             data = compile_object(text)
             cache.write(key, data)
         llvm = binding()

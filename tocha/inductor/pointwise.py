@@ -39,10 +39,11 @@ _BLOCK = 1024  # elements between looks at whether some need the exact computati
 
 
 class Made:
-    """A kernel with the guards under which it serves, and the least number of elements worth a thread."""
+    """A kernel with the guards under which it serves, the least number of elements worth a thread, the rule's parameters it takes, and
+    whether it reads operands `again` after it has written (then the output must not be one of them)."""
 
-    def __init__(self, kernel: Kernel, guards: tuple[Guard, ...], grain: int, params: tuple[str, ...]) -> None:
-        self.kernel, self.guards, self.grain, self.params = kernel, guards, grain, params
+    def __init__(self, kernel: Kernel, guards: tuple[Guard, ...], grain: int, params: tuple[str, ...], again: bool = False) -> None:
+        self.kernel, self.guards, self.grain, self.params, self.again = kernel, guards, grain, params, again
 
 
 def make(
@@ -88,7 +89,7 @@ def make(
     named = tuple(n for n, v in params.items() if v.__class__ is float and Param(n, "f64") in used)
     kernel = Kernel(name, tuple(arrays), (*scalars, *[Param(n, "f64") for n in named]), place.sizes, body)
     verify(kernel)
-    return Made(kernel, tuple(run.guards), grain_of(body), named)
+    return Made(kernel, tuple(run.guards), grain_of(body), named, bool(run.hard))
 
 
 class _Places:

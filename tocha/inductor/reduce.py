@@ -100,6 +100,7 @@ KINDS: dict[str, Kind] = {
     "norm": Kind("add", _square, end=lambda total, count: Unary("sqrt", total)),
     "abs_sum": Kind("add", abs),
     "apart_sum": Kind("add", _apart),
+    "apart_mean": Kind("add", _apart, end=lambda total, count: total / convert(count, "f64")),
     "normal_sum": Kind("add", _normal),
 }
 START: dict[str, Callable[[str], Expr]] = {

@@ -64,6 +64,10 @@ class Row:
     def put_row(self, name: str, value: Expr) -> None:
         self.statements.append(Store(name, Index("unit"), convert(value, self.buffers[name])))
 
+    def target(self) -> Expr:
+        """The row's class, as an index into it."""
+        return convert(Load("target", Index("unit"), "i64"), "index")
+
     def let(self, name: str, value: Expr) -> Expr:
         self.statements += [Declare(name, value.type, value), Assign(name, value)]
         return Read(name, value.type)
@@ -215,6 +219,41 @@ def layer_norm_backward(type: str, compute: str, weight: str | None) -> Kernel:
     mean_inner, mean_along = row.let("mean_inner", convert(total / count, compute)), row.let("mean_along", convert(along / count, compute))
     row.each("grad", lambda j: (inner(j) - normal(j) * mean_along - mean_inner) * scale)
     return row.kernel("layer_norm_backward", (Param("eps", "f64"),))
+
+
+def logsumexp(type: str, compute: str) -> Kernel:
+    """max + log of the sum of e^(x - max), one for each row."""
+    row = Row({"out": type, "x": type}, compute)
+    top = row.max(lambda j: row.load("x", j))
+    base = row.let("base", select(compare("lt", abs(top), math.inf), top, select(compare("ne", top, top), top, const(0.0, compute))))
+    total = convert(row.sum(lambda j: _exp(row.load("x", j) - base)), compute)
+    row.put_row("out", _log(total) + base)
+    return row.kernel("logsumexp")
+
+
+def cross_entropy(type: str, compute: str) -> Kernel:
+    """softmax of each row, and minus the logarithm of its element at the target class."""
+    row = Row({"losses": compute, "out": type, "x": type, "target": "i64"}, compute)
+    top = row.max(lambda j: row.load("x", j))
+    if type == compute:
+        (total,) = row.sums(lambda j: _exp(row.load("x", j) - top), out="out")
+        sum_ = row.let("total", convert(total, compute))
+        row.each("out", lambda j: row.load("out", j) / sum_)
+    else:
+        sum_ = row.let("total", convert(row.sum(lambda j: _exp(row.load("x", j) - top)), compute))
+        row.each("out", lambda j: _exp(row.load("x", j) - top) / sum_)
+    row.put_row("losses", _log(sum_) - (row.load("x", row.target()) - top))
+    return row.kernel("cross_entropy")
+
+
+def cross_entropy_backward(type: str, compute: str) -> Kernel:
+    """(probability - 1 at the target class) * factor."""
+    row = Row({"out": type, "probability": type, "target": "i64"}, compute)
+    factor = convert(Param("factor", "f64"), compute)
+    row.each("out", lambda j: row.load("probability", j) * factor)
+    at = row.target()
+    row.statements.append(Store("out", row.start + at, convert(row.load("probability", at) * factor - factor, type)))
+    return row.kernel("cross_entropy_backward", (Param("factor", "f64"),))
 
 
 def argmax(type: str, sign: int) -> Kernel:

@@ -1,4 +1,8 @@
-"""Kernels on request: compiled in the background while the caller does without, kept for the process, refused ones remembered."""
+"""Kernels on request: taken from the cache at once, else compiled in the background while the caller does without.
+
+So a process whose kernels are all cached computes the same bits in every run; a first run switches from NumPy to a kernel when that
+is ready, which may change last bits in between. `TOCHA_COMPILE=now` compiles at once instead.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tocha.inductor import jit
+from tocha.inductor.lower import Unsupported
 
 FAILED = object()  # what a request's result is when there is no kernel for it
 _requests: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = queue.SimpleQueue()
@@ -19,20 +24,36 @@ compiled = 0
 
 
 def now() -> bool:
-    """Whether the caller waits for its kernel (`TOCHA_COMPILE=now`), as tests do."""
-    return os.environ.get("TOCHA_COMPILE") == "now"
+    """Whether the caller waits for its kernel: `TOCHA_COMPILE=now`, or `strict`, which also lets defects of the compiler show."""
+    return os.environ.get("TOCHA_COMPILE") in ("now", "strict")
 
 
 def request(make: Callable[[], Any], put: Callable[[Any], None]) -> None:
-    """Have `put(make())` done soon; `put(FAILED)` when that is impossible."""
+    """Have `put(make())` done, at once if the cache has what `make` loads, else soon; `put(FAILED)` when it is impossible."""
     global _worker
     if now():
         _serve(make, put)
+        return
+    if _serve_from_cache(make, put):
         return
     if _worker is None or not _worker.is_alive():
         _worker = threading.Thread(target=_work, name="tocha-compile", daemon=True)
         _worker.start()
     _requests.put((make, put))
+
+
+def _serve_from_cache(make: Callable[[], Any], put: Callable[[Any], None]) -> bool:
+    """Whether that was possible: not while something else is being compiled."""
+    if not jit.LOCK.acquire(blocking=False):
+        return False
+    try:
+        with jit.only_cached():
+            _serve(make, put)
+    except jit.NotCached:
+        return False
+    finally:
+        jit.LOCK.release()
+    return True
 
 
 def _work() -> None:
@@ -45,7 +66,11 @@ def _serve(make: Callable[[], Any], put: Callable[[Any], None]) -> None:
     try:
         with jit.LOCK:
             made = make()
+    except jit.NotCached:
+        raise
     except Exception as error:  # whatever goes wrong here, NumPy serves
+        if os.environ.get("TOCHA_COMPILE") == "strict" and not isinstance(error, (Unsupported, jit.CompileError)):
+            raise
         failures.append(f"{error.__class__.__name__}: {error}")
         del failures[:-100]
         put(FAILED)

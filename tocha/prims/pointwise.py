@@ -141,10 +141,10 @@ class Pointwise(Prim):
             raise
         return _finish(got, arrays, target)
 
-    def _native(self, operands: list[Any], inner: Any, target: Any, params: dict[str, Any]) -> Any:
+    def _native(self, operands: list[Any], inner: Any, target: Any, params: dict[str, Any], into: Any = None) -> Any:
         """The result of a native kernel, None if NumPy is to compute it."""
-        half = any(getattr(a, "dtype", None) in HALF_NP for a in operands)
-        return native.pointwise(self, operands, inner, target, params, self.broadcast, "half" if half else "ufunc" if self.ufunc else "rule")
+        kind = "half" if any(getattr(a, "dtype", None) in HALF_NP for a in operands) else "ufunc" if self.ufunc else "rule"
+        return native.pointwise(self, operands, inner, target, params, self.broadcast, kind, into)
 
     def _on_cuda(self, xp: Any, arrays: list[Any], given: Any, inner: Any, target: Any, params: dict[str, Any]) -> Any:
         """The computation on CUDA arrays and numbers. CuPy's loops for single functions of half types round once as well."""
@@ -525,7 +525,7 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
     from tocha.autograd.graph import version_of
     from tocha.dispatch.inplace import assign, check_writable, mutated
 
-    ufunc, direct = rule.ufunc, rule.direct if rule.output == "same" and rule.ufunc else frozenset[Any]()
+    ufunc, direct, least = rule.ufunc, rule.direct if rule.output == "same" and rule.ufunc else frozenset[Any](), rule.native_least
     weak = frozenset[Any]() if rule.numbers == "none" else _REAL_NP
 
     def plain(input: Tensor, *others: Any) -> Tensor:
@@ -557,7 +557,8 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
                     b = None
                 if b is not None and (b.__class__ is float or b.__class__ is int or (b.__class__ is _ndarray and b.ndim <= a.ndim)):
                     try:
-                        state.run(ufunc, a, b, a)
+                        if a.size < least or rule._native([a, b if b.__class__ is _ndarray else a.dtype.type(b)], a.dtype, a.dtype, {}, a) is None:
+                            state.run(ufunc, a, b, a)
                     except ValueError:
                         return plain(input, *others)  # raises in words
                     version_of(input).bump(name)
