@@ -259,3 +259,33 @@ def test_results_keep_the_order_of_strides() -> None:
     for found in (x.isfinite(), x.isnan(), x.isneginf(), x.isreal(), x.ceil()):
         assert found.stride() == (1, 2)
     assert tocha.ones(1, 3).half().expand(2, 3).exp().stride() == (3, 1)
+
+
+@pytest.mark.parametrize("operand", [0.1, tensor(0.1), tensor(0.1, dtype=tocha.float64)])
+def test_numbers_are_rounded_to_the_half_type_they_meet(operand: Any) -> None:
+    """Except as a factor or divisor."""
+    x = tensor([0.1, 2.0]).bfloat16()
+    assert (x == operand).tolist() == [True, False]
+    assert (x - operand).tolist() == [0, 1.8984375]
+    assert (operand - x).tolist() == [0, -1.8984375]
+    assert x.clone().sub_(operand).tolist() == [0, 1.8984375]
+    check(tocha.fmod(x, operand), "bfloat16", [0, 0.09814453125])
+    assert (tensor([1001.0]).bfloat16() * 300.7).tolist() == [301056]  # 299008 if rounded
+
+
+def test_exponents_are_rounded_to_the_half_type() -> None:
+    check(tensor([-3.3, 2.0]).half() ** 1e-8, "float16", [1, 1])
+    with pytest.raises(RuntimeError, match="without overflow"):
+        tocha.ones(2).half() ** 1e10
+    with pytest.raises(RuntimeError, match="without overflow"):
+        tocha.ones(2, dtype=tocha.int32) ** (1 << 40)
+
+
+def test_clamp_takes_a_zero_dim_tensor_beside_a_number() -> None:
+    assert tensor([-3.0, 3.0]).clamp(-1, tensor(2.0)).tolist() == [-1, 2]
+    with pytest.raises(TypeError):
+        tensor([-3.0, 3.0]).clamp(-1, tensor([2.0]))
+
+
+def test_nan_is_real() -> None:
+    assert tensor([nan, 1.0]).isreal().tolist() == [True, True]

@@ -11,7 +11,7 @@ from tocha.backends import cpu
 from tocha.dispatch import promote
 from tocha.dispatch.override import INTERPRETERS
 from tocha.dispatch.registry import NAMESPACES, op
-from tocha.ops.arguments import check_tensor
+from tocha.ops.arguments import check_tensor, scalar_of
 from tocha.ops.convert import to
 from tocha.ops.shape import view_as_real
 from tocha.prims import elementary, rounding, special
@@ -53,7 +53,7 @@ def rsub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
 
 def _short_pow(input: Any, exponent: Any) -> Tensor | None:
     """The usual case, a float tensor to a number; None for the rest."""
-    if (exponent.__class__ is int or exponent.__class__ is float) and input.__class__ is Tensor and input._a.dtype.kind == "f":
+    if (exponent.__class__ is int or exponent.__class__ is float) and input.__class__ is Tensor and input._a.dtype.char in "fd":
         return elementary.pow_scalar(input, exponent=exponent)
     return None
 
@@ -77,6 +77,8 @@ def _pow_number(input: Tensor, exponent: Any) -> Tensor:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
     if kind is not input.dtype:
         input = to(input, kind)
+    if kind in dtypes.HALF or kind.category == dtypes.INTEGRAL:
+        exponent = scalar_of(exponent, kind).item()
     return elementary.pow_scalar(input, exponent=exponent)
 
 
@@ -129,6 +131,9 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     check_tensor(input, "clamp")
     if isinstance(min, Tensor) or isinstance(max, Tensor):
         if not all(bound is None or isinstance(bound, Tensor) for bound in (min, max)):
+            bound = min if isinstance(min, Tensor) else max
+            if bound.ndim == 0 and not bound.requires_grad:  # then it counts as a number
+                return clamp(input, bound.item(), max) if bound is min else clamp(input, min, bound.item())
             raise TypeError("clamp() received an invalid combination of arguments: bounds must both be Tensors or both be Numbers")
         if max is None:
             return rounding.clamp_low(input, min)

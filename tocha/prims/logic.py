@@ -76,6 +76,6 @@ for _name, _value in (("isposinf", float("inf")), ("isneginf", float("-inf"))):
         output="bool", refuse=("complex",), spell="torch method out", doc=f"Whether equal to {_value} (torch docs: torch.{_name}).",
     )  # fmt: skip
 pointwise(
-    "isreal", lambda o, x: o.eq(x.imag, 0) if x.dtype.kind == "c" else o.eq(x, x), output="bool", spell="torch method",
+    "isreal", lambda o, x: o.eq(x.imag, 0) if x.dtype.kind == "c" else o.ones_like(x, dtype=bool), output="bool", spell="torch method",
     doc="Whether the imaginary part is 0 (torch docs: torch.isreal).",
 )  # fmt: skip

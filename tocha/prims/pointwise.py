@@ -37,6 +37,7 @@ _BOOL = np.dtype(np.bool_)
 _INTEGER_NP = frozenset(np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64, np.uint8))
 _SMALL = 1 << 24  # Python integers up to this are exact in float32
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
+_FULL_NUMBERS = {"mul", "true_divide", "floor_divide"}  # torch's CPU kernels take the second operand, if a number, in float32
 ALL: dict[str, Pointwise] = {}
 
 
@@ -125,14 +126,14 @@ class Pointwise(Prim):
         if xp is meta:
             return meta.MetaArray(self.broadcast([np.shape(a) for a in arrays]), target)
         inner = _FLOAT32 if compute in HALF and self.half == "float32" else compute.np
+        if inner is not compute.np and xp.name == "cpu":
+            arrays = [self._rounded(i, a, compute.np) for i, a in enumerate(arrays)]
         if first.size >= native.LEAST["half"] and xp.name == "cpu":
             got = self._native([a if hasattr(a, "strides") else number(a, inner) for a in arrays], inner, target, params)
             if got is not None:
                 return got
         if xp.name == "cuda":
             return self._on_cuda(xp, arrays, compute.np, inner, target, params)
-        if inner is not compute.np:  # integers are rounded to the half type first
-            arrays = [state.run(_converted, a, compute.np) if hasattr(a, "astype") and a.dtype.kind in "iu" else a for a in arrays]
         arrays = [_converted(a, inner) if hasattr(a, "astype") else number(a, inner) for a in arrays]
         try:
             got = state.run(self.impl, xp, *arrays, **params)
@@ -145,6 +146,15 @@ class Pointwise(Prim):
         """The result of a native kernel, None if NumPy is to compute it."""
         kind = "half" if any(getattr(a, "dtype", None) in HALF_NP for a in operands) else "ufunc" if self.ufunc else "rule"
         return native.pointwise(self, operands, inner, target, params, self.broadcast, kind, into)
+
+    def _rounded(self, position: int, operand: Any, half: Any) -> Any:
+        """An operand of another type rounded to the half type first, but for the number that a product or quotient takes."""
+        if hasattr(operand, "astype"):
+            if operand.dtype is half or (position and not operand.ndim and self.name in _FULL_NUMBERS):
+                return operand
+            return state.run(_converted, operand, half)
+        full = position and self.name in _FULL_NUMBERS
+        return operand if full else _FLOAT32.type(state.run(number, operand, half))
 
     def _on_cuda(self, xp: Any, arrays: list[Any], given: Any, inner: Any, target: Any, params: dict[str, Any]) -> Any:
         """The computation on CUDA arrays and numbers. CuPy's loops for single functions of half types round once as well."""
