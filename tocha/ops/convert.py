@@ -194,7 +194,10 @@ def type(input: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs:
         name = next((k for k, v in _LEGACY_TYPES.items() if v is input.dtype), f"{input.dtype.name}Tensor")
         return f"torch.{'cuda.' if input.is_cuda else ''}{name}"
     if isinstance(dtype, str):
-        dtype = _LEGACY_TYPES.get(dtype.rpartition(".")[2]) or BY_NAME[dtype.rpartition(".")[2]]
+        name = dtype.rpartition(".")[2]
+        if (found := _LEGACY_TYPES.get(name) or BY_NAME.get(name)) is None:
+            raise ValueError(f"invalid type: {dtype!r}")
+        dtype = found
     return to(input, getattr(dtype, "dtype", dtype))
 
 

@@ -312,7 +312,7 @@ def _density(counts: Tensor, edges: list[Tensor]) -> Tensor:
 
 
 @op("torch method out")
-def histogram(input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None, density: bool = False) -> Any:
+def histogram(input: Tensor, bins: Any = 100, *, range: Any = None, weight: Tensor | None = None, density: bool = False) -> Any:
     """Counts (or weights, or density) in the cells of given edges or `bins` equal ones (torch docs: torch.histogram)."""
     columns = input.detach().reshape(-1, 1)
     given = bins if isinstance(bins, Tensor) else None
