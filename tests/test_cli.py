@@ -49,6 +49,35 @@ def test_predict_without_a_checkpoint_says_what_to_do(tmp_path):
         cli.main(["demo", "--predict", "--checkpoint", str(tmp_path / "none.pt")])
 
 
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--device", "tpu"], "device type"),
+        (["--device", "meta"], "no values to train with"),
+        (["--seed", str(-(2**70))], "outside"),
+        (["--checkpoint", "no/such/folder/digits.pt"], "can't save to no/such/folder/digits.pt"),
+        (["--checkpoint", "."], "can't save to ."),
+    ],
+    ids=lambda value: value[-1][:8] if isinstance(value, list) else "",
+)
+def test_the_demo_refuses_before_it_trains(argv, message):
+    with pytest.raises(SystemExit, match=f"^tocha demo: .*{re.escape(message)}"):
+        cli.main(["demo", *argv])
+
+
+def test_words_for_numbers_are_refused_in_words(capsys):
+    for option in ("--epochs", "--target"):
+        with pytest.raises(SystemExit):
+            cli.main(["demo", option, "x"])
+        assert re.search(r"x is not (a positive number|between 0 and 1)", capsys.readouterr().err)
+
+
+def test_closed_standard_output_is_no_error(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert cli.main(["version"]) == 0
+    sys.stdout.close()
+
+
 def test_interrupt_is_130(monkeypatch):
     def interrupted():
         raise KeyboardInterrupt

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import io
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -20,7 +22,24 @@ def _demo(args: argparse.Namespace) -> int:
             raise SystemExit(f"tocha demo: no checkpoint {args.checkpoint}; run `tocha demo` first")
         digits.predict(settings)
         return 0
+    _check_demo(args)
     return digits.main(settings)
+
+
+def _check_demo(args: argparse.Namespace) -> None:
+    """Stop before the training if its device, its seed or the place to save to is of no use."""
+    import tocha
+
+    try:
+        on_meta = tocha.zeros(1, device=args.device).is_meta
+        tocha.Generator().manual_seed(args.seed)
+    except (RuntimeError, ValueError) as error:
+        raise SystemExit(f"tocha demo: {error}") from None
+    if on_meta:
+        raise SystemExit("tocha demo: the meta device has no values to train with")
+    folder = args.checkpoint.parent
+    if args.checkpoint.is_dir() or not os.access(folder, os.W_OK):
+        raise SystemExit(f"tocha demo: can't save to {args.checkpoint}: it must be a file in a folder you may write to")
 
 
 def _doctor(args: argparse.Namespace) -> int:
@@ -35,14 +54,16 @@ def _version(args: argparse.Namespace) -> int:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
+    return int(text)
 
 
 def _share(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
     return value
@@ -79,6 +100,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; the exit status."""
+    if sys.stdout is None:  # started with it closed (>&-)
+        sys.stdout = io.StringIO()
     args = build_parser().parse_args(argv)
     run: Callable[[argparse.Namespace], int] = args.run
     try:
