@@ -12,7 +12,7 @@ import os
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -199,12 +199,10 @@ class Version:
         """Count one in-place change by `operator`, remembering the user's line."""
         self.value += 1
         self.stamp = stamp = next_order()
-        frame: Any = sys._getframe(1)
-        while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE_FOLDER):
-            frame = frame.f_back
-        if self.log is None:
-            self.log = deque(maxlen=16)
-        self.log.append((stamp, operator, frame and frame.f_code, frame.f_lasti if frame else -1))
+        log = self.log
+        if log is None:
+            self.log = log = deque(maxlen=16)
+        log.append((stamp, operator, *_user_line(sys._getframe(1))))
 
     def changed_since(self, order: int) -> bool:
         """Whether a change is younger than the node numbered `order`."""
@@ -219,6 +217,43 @@ class Version:
         if code is None:
             return self.value - len(later), f"{operator}()"
         return self.value - len(later), f"{operator}() at {code.co_filename}:{_line(code, lasti)}"
+
+
+class _Inside(dict[str, bool]):
+    """Whether a file name is one of this package's."""
+
+    def __missing__(self, name: str) -> bool:
+        self[name] = inside = name.startswith(_PACKAGE_FOLDER)
+        return inside
+
+
+_INSIDE = _Inside()
+
+
+def _user_line(frame: Any) -> tuple[Any, int]:
+    """Code and instruction of the innermost frame that isn't this package's."""
+    while frame is not None:
+        code = frame.f_code
+        if not _INSIDE[code.co_filename]:
+            return code, frame.f_lasti
+        frame = frame.f_back
+    return None, -1
+
+
+def bump_all(tensors: Iterable[Tensor], operator: str) -> None:
+    """Count one in-place change of each tensor, made by one call of `operator`."""
+    stamp = next_order()
+    entry = (stamp, operator, *_user_line(sys._getframe(1)))
+    for t in tensors:
+        version = t._vc
+        if version is None:
+            version = version_of(t)
+        version.value += 1
+        version.stamp = stamp
+        log = version.log
+        if log is None:
+            version.log = log = deque(maxlen=16)
+        log.append(entry)
 
 
 def _line(code: Any, lasti: int) -> int:

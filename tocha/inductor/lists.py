@@ -13,12 +13,30 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tocha.inductor import entry
-from tocha.inductor.loop_ir import BITS, HALVES, Buffer, Convert, Declare, Expr, Index, Kernel, Load, Loop, Param, Read, Size, Store, convert, verify, walk
-from tocha.inductor.lower import Unsupported, trace
-from tocha.inductor.pointwise import Made, grain_of
+from tocha.inductor.loop_ir import (
+    BITS,
+    HALVES,
+    Buffer,
+    Convert,
+    Declare,
+    Expr,
+    Index,
+    Kernel,
+    Load,
+    Loop,
+    Param,
+    Read,
+    Size,
+    Store,
+    convert,
+    verify,
+    walk,
+)
+from tocha.inductor.lower import Guard, Unsupported, trace
+from tocha.inductor.pointwise import grain_of
 
 _DENSE, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400  # flags of an ndarray (NumPy's C API)
 
@@ -363,6 +381,15 @@ refuse:
   ret ptr %false
 }
 """
+
+
+class Made(NamedTuple):
+    """A kernel, the guards under which it serves, the least number of elements worth a thread, and the parameters it takes."""
+
+    kernel: Kernel
+    guards: tuple[Guard, ...]
+    grain: int
+    params: tuple[str, ...]
 
 
 def make(

@@ -8,7 +8,6 @@ import tocha
 
 from ._common import (
     RuleOptimizer,
-    add_quotient_,
     any_complex,
     check_call,
     check_fused,
@@ -17,10 +16,10 @@ from ._common import (
     column,
     new_step,
     real_views,
-    regularised,
     scalars,
     unscaled_grads,
 )
+from ._rule import OnTensors, Rule, fused_update
 from .optimizer import ParamsT
 
 __all__ = ["Adagrad", "adagrad"]
@@ -135,14 +134,25 @@ def adagrad(
     if unscaled is None:
         return
     (lr,) = scalars(differentiable, lr)
-    for i, param in enumerate(params):
-        grad, total = unscaled[i], state_sums[i]
+
+    def numbers(step: float) -> dict[str, Any]:
+        return {"weight_decay": weight_decay, "maximize": maximize, "eps": eps, "descent": -(lr / (1 + (step - 1) * lr_decay))}
+
+    columns = {"param": params, "grad": unscaled, "sum": state_sums}
+    operations = OnTensors(differentiable)
+    for i in range(len(params)) if differentiable else fused_update(_RULE, columns, numbers, state_steps):
+        row = [column[i] for column in columns.values()]
         state_steps[i].add_(1)
-        step = state_steps[i].item()
-        grad = regularised(param, grad, weight_decay, maximize)
-        if has_complex:
-            param, grad, total = real_views(param, grad, total)
-        total.addcmul_(grad, grad, value=1)
-        root = total.sqrt()
-        denominator = root.add(eps) if differentiable else root.add_(eps)
-        add_quotient_(param, grad, denominator, -(lr / (1 + (step - 1) * lr_decay)))
+        _RULE.apply(operations, *(real_views(*row) if has_complex else row), **numbers(state_steps[i].item()))
+
+
+def _apply(
+    o: Any, param: Any, grad: Any, total: Any, *, weight_decay: Any, maximize: bool, eps: Any, descent: Any
+) -> tuple[Any, ...]:
+    grad = o.regularised(param, grad, weight_decay, maximize)
+    total = o.add_product(total, grad, grad, 1)
+    denominator = o.plus(o.root(total), eps)
+    return o.add_quotient(param, grad, denominator, descent), total
+
+
+_RULE = Rule("adagrad", _apply)

@@ -11,7 +11,6 @@ import tocha
 
 from ._common import (
     RuleOptimizer,
-    add_quotient_,
     any_complex,
     as_number,
     as_scalar,
@@ -23,14 +22,12 @@ from ._common import (
     column,
     new_step,
     real_views,
-    regularised,
     scalars,
-    scale_,
-    snapshot,
     square_root,
     unscaled_grads,
     zeros_like,
 )
+from ._rule import OnTensors, Rule, fused_update
 from .optimizer import ParamsT
 
 __all__ = ["Adam", "adam"]
@@ -178,42 +175,48 @@ def adam(
     beta1, beta2 = scalars(keep, beta1, beta2)
     # A tensor rate rounds in its own dtype before it becomes a number, as it does in torch.
     number = as_scalar if keep else as_number
-    decay = weight_decay != 0 and decoupled_weight_decay
-    penalty = 0 if decoupled_weight_decay else weight_decay
     lr = as_scalar(lr)
-    shrink = number(1 - lr * weight_decay)
-    new_share1, new_share2 = 1 - beta1, 1 - beta2
-    for i, param in enumerate(params):
-        grad, exp_avg, exp_avg_sq = unscaled[i], exp_avgs[i], exp_avg_sqs[i]
-        max_exp_avg_sq = max_exp_avg_sqs[i] if amsgrad else None
-        if has_complex:
-            param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq = real_views(
-                param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq
-            )
-        grad = regularised(param, grad, penalty, maximize)
-        if decay:
-            scale_(param, shrink)
-        exp_avg.lerp_(grad, new_share1)
-        if isinstance(new_share2, tocha.Tensor):
-            exp_avg_sq.lerp_(grad.square(), new_share2.to(exp_avg_sq.dtype))
-        else:
-            exp_avg_sq.mul_(beta2).addcmul_(grad, grad, value=new_share2)
-        second = exp_avg_sq
-        if amsgrad:
-            second = max_exp_avg_sq
-            _running_maximum_(second, exp_avg_sq, differentiable)
+    fixed = {
+        "maximize": maximize,
+        "decay": weight_decay != 0 and decoupled_weight_decay,
+        "penalty": 0.0 if decoupled_weight_decay else weight_decay,
+        "shrink": number(1 - lr * weight_decay),
+        "share1": 1 - beta1,
+        "beta2": beta2,
+        "share2": 1 - beta2,
+        "eps": eps,
+    }
+
+    def numbers(step: Any) -> dict[str, Any]:
+        correction2 = square_root(1 - beta2**step)
+        return {**fixed, "correction2": correction2, "descent": -number(lr / (1 - beta1**step))}
+
+    columns = {"param": params, "grad": unscaled, "exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs}
+    if amsgrad:
+        columns["max_exp_avg_sq"] = max_exp_avg_sqs
+    operations = OnTensors(differentiable)
+    for i in range(len(params)) if keep else fused_update(_RULE, columns, numbers, state_steps):
+        row = [column[i] for column in columns.values()]
         state_steps[i].add_(1)
         step = state_steps[i].clone() if keep else state_steps[i].item()
-        root = second.sqrt()
-        correction2 = square_root(1 - beta2**step)
-        denominator = root / correction2 + eps if differentiable else root.div_(correction2).add_(eps)
-        size = number(lr / (1 - beta1**step))
-        add_quotient_(param, snapshot(exp_avg, differentiable), denominator, -size)
+        _RULE.apply(operations, *(real_views(*row) if has_complex else row), **numbers(step))
 
 
-def _running_maximum_(maximum: Any, value: Any, differentiable: bool) -> None:
-    """`maximum = max(maximum, value)` in place, NaN winning."""
-    if differentiable:
-        maximum.copy_(tocha.maximum(maximum.clone(), value.clone()))
-    else:
-        tocha.maximum(maximum, value, out=maximum)
+def _apply(
+    o: Any, param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, largest: Any = None, *, maximize: bool, decay: bool, penalty: Any,
+    shrink: Any, share1: Any, beta2: Any, share2: Any, eps: Any, correction2: Any, descent: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    grad = o.regularised(param, grad, penalty, maximize)
+    if decay:
+        param = o.scale(param, shrink)
+    exp_avg = o.lerp(exp_avg, grad, share1)
+    exp_avg_sq = o.mean_square(exp_avg_sq, grad, beta2, share2)
+    if largest is not None:
+        largest = o.maximum(largest, exp_avg_sq)
+    root = o.root(exp_avg_sq if largest is None else largest)
+    denominator = o.plus(o.over(root, correction2), eps)
+    param = o.add_quotient(param, o.kept(exp_avg), denominator, descent)
+    return (param, exp_avg, exp_avg_sq) if largest is None else (param, exp_avg, exp_avg_sq, largest)
+
+
+_RULE = Rule("adam", _apply)

@@ -9,8 +9,6 @@ from typing import Any, ClassVar
 
 from ._common import (
     RuleOptimizer,
-    add_quotient_,
-    add_scaled_,
     any_complex,
     check_call,
     check_lr,
@@ -18,11 +16,10 @@ from ._common import (
     column,
     new_step,
     real_views,
-    regularised,
     scalars,
-    snapshot,
     zeros_like,
 )
+from ._rule import OnTensors, Rule, fused_update
 from .optimizer import ParamsT
 
 __all__ = ["RMSprop", "rmsprop"]
@@ -131,25 +128,43 @@ def rmsprop(
         capturable=capturable,
         differentiable=differentiable,
     )
-    (lr,) = scalars(capturable or differentiable, lr)
-    for i, param in enumerate(params):
-        grad, square_avg = grads[i], square_avgs[i]
-        grad_avg: Any = grad_avgs[i] if centered else None
-        buffer: Any = momentum_buffer_list[i] if momentum > 0 else None
-        if has_complex:
-            param, grad, square_avg, grad_avg, buffer = real_views(param, grad, square_avg, grad_avg, buffer)
+    keep = capturable or differentiable
+    (lr,) = scalars(keep, lr)
+    numbers = {
+        "alpha": alpha, "share": 1 - alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum, "centered": centered,
+        "maximize": maximize, "descent": -lr,
+    }  # fmt: skip
+    columns = {"param": params, "grad": grads, "square_avg": square_avgs}
+    if centered:
+        columns["grad_avg"] = grad_avgs
+    if momentum > 0:
+        columns["buffer"] = momentum_buffer_list
+    operations = OnTensors(differentiable)
+    for i in range(len(params)) if keep else fused_update(_RULE, columns, lambda _: numbers, state_steps):
+        row = [column[i] for column in columns.values()]
         state_steps[i].add_(1)
-        grad = regularised(param, grad, weight_decay, maximize)
-        square_avg.mul_(alpha).addcmul_(grad, grad, value=1 - alpha)
-        if centered:
-            grad_avg.lerp_(grad, 1 - alpha)
-            mean = snapshot(grad_avg, differentiable)
-            root = square_avg.addcmul(mean, mean, value=-1).sqrt()
-        else:
-            root = square_avg.sqrt()
-        denominator = root.add(eps) if differentiable else root.add_(eps)
-        if momentum > 0:
-            buffer.mul_(momentum).addcdiv_(grad, denominator)
-            add_scaled_(param, snapshot(buffer, differentiable), -lr)
-        else:
-            add_quotient_(param, grad, denominator, -lr)
+        _RULE.apply(operations, *(real_views(*row) if has_complex else row), **numbers)
+
+
+def _apply(
+    o: Any, param: Any, grad: Any, square_avg: Any, *others: Any, alpha: Any, share: Any, eps: Any, weight_decay: Any, momentum: Any,
+    centered: bool, maximize: bool, descent: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    grad = o.regularised(param, grad, weight_decay, maximize)
+    square_avg = o.mean_square(square_avg, grad, alpha, share)
+    new: list[Any] = []
+    if centered:
+        new.append(o.lerp(others[0], grad, share))
+        root = o.deviation(square_avg, o.kept(new[0]))
+    else:
+        root = o.root(square_avg)
+    denominator = o.plus(root, eps)
+    if momentum > 0:
+        new.append(o.add_quotient(o.scale(others[-1], momentum), grad, denominator, 1))
+        param = o.add_scaled(param, o.kept(new[-1]), descent)
+    else:
+        param = o.add_quotient(param, grad, denominator, descent)
+    return param, square_avg, *new
+
+
+_RULE = Rule("rmsprop", _apply)

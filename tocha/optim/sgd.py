@@ -9,16 +9,15 @@ from typing import Any, ClassVar
 
 from ._common import (
     RuleOptimizer,
-    add_scaled_,
     any_complex,
     check_call,
     check_fused,
     check_lr,
     real_views,
-    regularised,
     scalars,
     unscaled_grads,
 )
+from ._rule import OnTensors, Rule, fused_update
 from .optimizer import ParamsT
 
 __all__ = ["SGD", "sgd"]
@@ -129,20 +128,33 @@ def sgd(
     if grads is None:
         return
     (lr,) = scalars(getattr(lr, "requires_grad", False), lr)
+    numbers = {
+        "weight_decay": weight_decay, "maximize": maximize, "momentum": momentum, "share": 1 - dampening, "nesterov": nesterov, "descent": -lr,
+    }  # fmt: skip
+    columns = {"param": params, "grad": grads}
+    if momentum != 0:
+        columns["buffer"] = momentum_buffer_list
     complex_params = any_complex(params)
-    for i, (param, grad) in enumerate(zip(params, grads)):
-        buffer = momentum_buffer_list[i]
-        if complex_params:
-            param, grad, buffer = real_views(param, grad, buffer)
-        grad = regularised(param, grad, weight_decay, maximize)
-        if momentum != 0:
-            if buffer is None:
-                buffer = grad.clone()
-                momentum_buffer_list[i] = _like(buffer, params[i])
-            else:
-                buffer.mul_(momentum).add_(grad, alpha=1 - dampening)
-            grad = grad.add(buffer, alpha=momentum) if nesterov else buffer
-        add_scaled_(param, grad, -lr)
+    operations = OnTensors()
+    for i in fused_update(_RULE, columns, lambda _: numbers):
+        row = [column[i] for column in columns.values()]
+        _, *buffer = _RULE.apply(operations, *(real_views(*row) if complex_params else row), **numbers)
+        if buffer and momentum_buffer_list[i] is None:
+            momentum_buffer_list[i] = _like(buffer[0], params[i])
+
+
+def _apply(
+    o: Any, param: Any, grad: Any, buffer: Any = None, *, weight_decay: Any, maximize: bool, momentum: Any, share: Any, nesterov: bool, descent: Any
+) -> tuple[Any, ...]:
+    grad = o.regularised(param, grad, weight_decay, maximize)
+    if momentum == 0:
+        return (o.add_scaled(param, grad, descent),)
+    buffer = o.copy(grad) if buffer is None else o.add_scaled(o.scale(buffer, momentum), grad, share)
+    direction = o.plus_scaled(grad, buffer, momentum) if nesterov else buffer
+    return o.add_scaled(param, direction, descent), buffer
+
+
+_RULE = Rule("sgd", _apply)
 
 
 def _like(buffer: Any, param: Any) -> Any:

@@ -1,0 +1,102 @@
+"""Native kernels over lists of arrays (tocha.inductor.lists): made when asked for, kept by rule, types and options.
+
+A rule is asked for with the numbers of this call; its kernel takes them as arguments and serves all calls for which the rule's branches
+come out the same. A kernel is compiled when it is wanted for the third time: what runs once or twice isn't worth it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tocha.backends import native
+
+ON = os.environ.get("TOCHA_EAGER") != "numpy"
+ndarray = np.ndarray
+COUNTERS = frozenset((np.dtype(np.float32), np.dtype(np.float64)))  # types in which steps are counted
+_WANTED, _VARIANTS = 3, 8
+
+
+class _Kernel:
+    """`run` is None while the kernel is being compiled and where it can't be; `params` name the numbers it takes."""
+
+    def __init__(self) -> None:
+        self.run: Callable[..., bool] | None = None
+        self.params: tuple[str, ...] = ()
+        self.guards: Any = None
+        self.pending, self.wanted = True, 0
+
+
+_kernels: dict[Any, list[_Kernel]] = {}
+
+
+def find(
+    name: str, rule: Callable[..., tuple[Any, ...]], names: Sequence[str], written: Sequence[str], dtype: Any, params: dict[str, Any]
+) -> _Kernel | None:
+    """The kernel of `rule(o, half, elements…, **params)` over lists of `dtype` arrays called `names`; None where there is none (yet).
+
+    `half` is the type to round to after each operation, None for float32 and float64. Floats in `params` may differ from call to call.
+    """
+    key = (name, dtype, *names, *[v for v in params.values() if v.__class__ is not float])
+    known = _kernels.get(key)
+    if known is None:
+        modules = native.inductor() if ON else None
+        if modules is None:
+            return None
+        if _forget_pending not in modules.service.on_fork:
+            modules.service.on_fork.append(_forget_pending)
+        known = _kernels[key] = []
+    for kernel in known:
+        if kernel.pending:
+            _want(kernel, name, rule, names, written, dtype, params)
+            return kernel if kernel.run is not None and _serves(kernel, params) else None
+        if kernel.run is not None and _serves(kernel, params):
+            return kernel
+    if len(known) >= _VARIANTS or any(kernel.run is None for kernel in known):
+        return None
+    known.append(_Kernel())
+    return find(name, rule, names, written, dtype, params)
+
+
+def _serves(kernel: _Kernel, params: dict[str, Any]) -> bool:
+    modules = native.inductor()
+    return modules is not None and modules.lower.holds(kernel.guards, params)
+
+
+def _want(kernel: _Kernel, name: str, rule: Any, names: Sequence[str], written: Sequence[str], dtype: Any, params: dict[str, Any]) -> None:
+    """Have the kernel compiled if it is wanted often enough and isn't asked for yet."""
+    modules = native.inductor()
+    assert modules is not None
+    service = modules.service
+    kernel.wanted += 1
+    if kernel.wanted != (1 if service.now() else _WANTED):
+        return
+    from tocha.inductor import lists
+    from tocha.inductor.loop_ir import HALVES, Buffer
+
+    def make() -> Any:
+        type = modules.lower.NP_TYPES[dtype]
+        half = type in HALVES
+        made = lists.make(
+            name, lambda o, *x, **numbers: rule(o, dtype if half else None, *x, **numbers), [Buffer(n, type) for n in names], written,
+            "f32" if half else type, params,
+        )  # fmt: skip
+        return made, lists.build(made.kernel, [dtype] * len(names), made.grain)
+
+    def put(result: Any) -> None:
+        if result is not service.FAILED:
+            made, run = result
+            kernel.guards, kernel.params, kernel.run = made.guards, made.params, run
+        kernel.pending = False
+
+    service.request(make, put)
+
+
+def _forget_pending() -> None:
+    """In a child after fork: nobody compiles what was asked for."""
+    for known in _kernels.values():
+        known[:] = [kernel for kernel in known if not kernel.pending]
+
