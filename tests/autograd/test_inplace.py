@@ -6,6 +6,8 @@ import pytest
 
 import tocha as torch
 
+W = torch.ones(3, requires_grad=True)
+
 
 def test_writing_a_view_gives_the_base_a_history() -> None:
     base = torch.zeros(4)
@@ -211,3 +213,12 @@ def test_one_value_into_elements_that_share_memory():
     assert x.tolist() == [4, 4]
     with pytest.raises(RuntimeError, match="single memory location"):
         x.expand(3, 2).add_(1)
+
+
+@pytest.mark.parametrize("change", [lambda y: y.zero_(), lambda y: y.fill_(3), lambda y: y.copy_(W), lambda y: y.normal_()])
+def test_overwritten_values_have_zero_gradients(change):
+    x = torch.ones(3, requires_grad=True)
+    y = x * 2
+    change(y)
+    (y * x.detach()).sum().backward()
+    assert x.grad.tolist() == [0, 0, 0]

@@ -185,9 +185,12 @@ def _take_history(target: Tensor, value: Tensor | None, operator: str) -> None:
         if isinstance(edge, Node) and operator != "copy_":
             target._node, target._nr = edge, value._nr
         else:  # the source lives on with its own hooks and versions; and a tensor that was written to is no leaf
-            target._node, target._nr = Identity((edge,), (value._nr,) if value._nr else None), 0
+            old = (target._node,) if operator == "copy_" and target._node is not None else ()
+            numbers = (value._nr, *((target._nr,) if old else ()))
+            target._node, target._nr = Identity((edge, *old), numbers if any(numbers) else None), 0
     else:
-        target._node, target._nr = Overwritten((), None), 0
+        old = (target._node,) if target._node is not None else ()
+        target._node, target._nr = Overwritten(old, (target._nr,) if old and target._nr else None), 0
     target._rg = True
     _register_version(target)
 
@@ -214,16 +217,16 @@ def _rebase_base(target: Tensor, view: View, value: Tensor | None) -> None:
 
 
 class Overwritten(Node):
-    """History of a tensor whose values were replaced by ones that need no gradient."""
+    """History of a tensor whose values were replaced by ones that need no gradient; that of the old ones is 0."""
 
     __slots__ = ()
 
     def apply(self, grad: Any) -> Sequence[Tensor | None]:
-        return ()
+        return [grad.new_zeros(grad.shape) for _ in self.edges]
 
 
 class Identity(Node):
-    """History of a tensor that was overwritten with another's values."""
+    """History of a tensor that was overwritten with another's values: all of the gradient is theirs."""
 
     __slots__ = ()
 
@@ -231,7 +234,7 @@ class Identity(Node):
         return "CopyBackwards"
 
     def apply(self, grad: Any) -> Sequence[Tensor | None]:
-        return (grad,)
+        return (grad, *(grad.new_zeros(grad.shape) for _ in self.edges[1:]))
 
 
 class ViewScatter(Node):
