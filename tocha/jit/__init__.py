@@ -1,4 +1,4 @@
-"""torch.jit: annotations of scripted code, which mean nothing to plain Python, and refusals. Programs run as they are
+"""torch.jit: marks of scripted code, which mean nothing to plain Python, and refusals. Programs run as they are
 written; there is no TorchScript compiler. (`torch.compile` and `torch.export` are the ways to make programs fast.)"""
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def _refuse(name: str) -> Any:
 
 
 def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
-    """RuntimeError: there is no TorchScript compiler."""
-    return _refuse("script")
+    """`obj` (a function, module or class) as it is, as torch does under PYTORCH_JIT=0: libraries script their helpers at import."""
+    return obj
 
 
 def trace(func: Any = None, *args: Any, **kwargs: Any) -> Any:
