@@ -222,3 +222,14 @@ def test_overwritten_values_have_zero_gradients(change):
     change(y)
     (y * x.detach()).sum().backward()
     assert x.grad.tolist() == [0, 0, 0]
+
+
+def test_view_whose_base_took_another_shape_is_refused():
+    x = torch.ones(2, 3, requires_grad=True)
+    y = x * 2
+    row = y[0]
+    y.unsqueeze_(0)
+    with pytest.raises(RuntimeError, match="another shape in place"):
+        row.sum().backward()
+    y[0, 1].sum().backward()
+    assert x.grad.tolist() == [[0, 0, 0], [2, 2, 2]]

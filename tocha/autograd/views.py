@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from tocha.autograd.mode import state
+from tocha.backends import geometry
 from tocha.tensor import Tensor, View
 
 
@@ -24,8 +25,15 @@ def refresh(tensor: Tensor) -> None:
     mode, state.grad = state.grad, 1
     try:
         again = replay(view.base, view)
+    except (RuntimeError, ValueError, IndexError):
+        again = None
     finally:
         state.grad = mode
+    if again is None or geometry(again._a) != geometry(tensor._a):
+        raise RuntimeError(
+            "A view is used after the tensor it is a view of took another shape in place (unsqueeze_, transpose_, resize_, …) and "
+            "was modified: the view no longer says which elements are its own. Make the view again after the change."
+        )
     tensor._node, tensor._nr = again._node, again._nr
     tensor._rg = again._rg
     view.version = tensor._vc.value
