@@ -15,3 +15,27 @@ __all__ = [
     "DisableTorchFunction", "DisableTorchFunctionSubclass", "Generator", "Size", "TensorBase", "device", "dtype", "layout",
     "memory_format",
 ]  # fmt: skip
+
+
+class DispatchKey:
+    """The type of torch's dispatch keys; there is no dispatcher to have any."""
+
+
+class DispatchKeySet:
+    """The type of sets of dispatch keys; there is no dispatcher to have any."""
+
+
+class Graph:
+    """The type of TorchScript graphs, of which there are none."""
+
+
+class Value:
+    """The type of values in TorchScript graphs, of which there are none."""
+
+
+def _get_tracing_state() -> None:
+    """None: nothing is ever traced to TorchScript."""
+
+
+def _log_api_usage_once(event: str) -> None:
+    """Nothing is logged."""

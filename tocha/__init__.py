@@ -15,7 +15,7 @@ from tocha.autograd.mode import (
 )  # fmt: skip
 from tocha.device import (
     Size, channels_last, channels_last_3d, contiguous_format, device, get_default_device, layout, memory_format, preserve_format,
-    set_default_device, sparse_coo, sparse_csr, strided,
+    set_default_device, jagged, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided,
 )  # fmt: skip
 from tocha.dispatch.registry import NAMESPACES as _NAMESPACES
 from tocha.dtypes import bool_ as bool

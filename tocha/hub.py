@@ -24,7 +24,6 @@ HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")
 ENV_TORCH_HOME, ENV_XDG_CACHE_HOME, DEFAULT_CACHE_DIR = "TORCH_HOME", "XDG_CACHE_HOME", "~/.cache"
 READ_DATA_CHUNK = 128 * 1024
 _dir: str | None = None
-_builtin_list = list
 
 
 class progress_bar:
@@ -200,7 +199,7 @@ def list(github: str, force_reload: bool = False, skip_validation: bool = False,
 def help(github: str, model: str, force_reload: bool = False, skip_validation: bool = False, trust_repo: Any = None) -> str | None:
     """The docstring of an entry point."""
     module = _hubconf(_folder(github, "local" if os.path.isdir(github) else "github", trust_repo, force_reload, True))
-    return _entry(module, model).__doc__  # type: ignore[no-any-return]
+    return _entry(module, model).__doc__
 
 
 def _entry(module: Any, model: str) -> Any:

@@ -243,7 +243,8 @@ _TYPES = {
 def infer_schema(prototype_function: Callable[..., Any], /, *, mutates_args: Iterable[str] = (), op_name: str | None = None) -> str:
     """The schema of a function from its annotations, in torch's words."""
     signature = inspect.signature(prototype_function)
-    parts, mutated = [], set(mutates_args)
+    parts: list[str] = []
+    mutated = set(mutates_args)
     for name, parameter in signature.parameters.items():
         kind = _schema_type(parameter.annotation)
         if name in mutated:

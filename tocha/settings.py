@@ -49,7 +49,8 @@ def get_deterministic_debug_mode() -> int:
 def set_float32_matmul_precision(precision: str) -> None:
     """'highest', 'high' or 'medium': how exact float32 products must be. CPU products are always exact to float32."""
     if precision not in ("highest", "high", "medium"):
-        raise RuntimeError(f"set_float32_matmul_precision: expected 'highest', 'high' or 'medium', got {precision!r}")
+        warnings.warn(f"{precision} is not one of 'highest', 'high', and 'medium'; the current precision stays {_precision[0]}", stacklevel=2)
+        return
     _precision[0] = precision
 
 

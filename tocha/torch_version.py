@@ -52,7 +52,7 @@ class TorchVersion(str):
         try:
             return self._compare(other) == 0
         except (TypeError, ValueError):
-            return str.__eq__(self, other)  # type: ignore[arg-type]
+            return str.__eq__(self, other)
 
     def __ne__(self, other: object) -> bool:
         return not self == other

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tocha.compiler import allow_in_graph, assume_constant_result, disable, is_compiling, reset, substitute_in_graph
 from tocha._dynamo.eval_frame import OptimizedModule
+from tocha.compiler import (
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    is_compiling,
+    reset,
+    substitute_in_graph,
+)
 
 __all__ = ["OptimizedModule", "allow_in_graph", "assume_constant_result", "disable", "is_compiling", "reset", "substitute_in_graph"]

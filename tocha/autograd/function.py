@@ -222,15 +222,17 @@ class Function(metaclass=FunctionMeta):
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Run forward and put one node for it on the tape."""
+        """Run forward and put one node for it on the tape. TypeError for keyword arguments."""
+        if kwargs:
+            raise TypeError(f"{cls.__name__}.apply() takes no keyword arguments (got {', '.join(kwargs)})")
         if stacks.interpreters:
             got = _under_interpreter(cls, args)
             if got is not None:
                 return got
-        return cls._run(args, kwargs)[1]
+        return cls._run(args)[1]
 
     @classmethod
-    def _run(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[FunctionCtx, Any]:
+    def _run(cls, args: tuple[Any, ...]) -> tuple[FunctionCtx, Any]:
         """(the context, the outputs)."""
         ctx = cls._backward_cls()
         tracked = [isinstance(a, Tensor) and bool(a._rg) for a in args]
@@ -238,10 +240,10 @@ class Function(metaclass=FunctionMeta):
         ctx.needs_input_grad = tuple(t and recording for t in tracked)
         with no_grad():
             if cls.setup_context is not Function.setup_context:
-                got = cls.forward(*args, **kwargs)
+                got = cls.forward(*args)
                 cls.setup_context(ctx, args, got)
             else:
-                got = cls.forward(ctx, *args, **kwargs)
+                got = cls.forward(ctx, *args)
         outs = list(got) if isinstance(got, (tuple, list)) else [got]
         if not all(any(t is o for o in outs) for t in ctx._dirty):
             raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output.")

@@ -257,10 +257,11 @@ def decomposed(prim: Prim, args: tuple[Any, ...], params: dict[str, Any]) -> Any
 
 
 #: Functions that go whole to __torch_dispatch__, with the overload torch gives them.
-_WHOLE = {
-    **dict.fromkeys("zeros_like ones_like empty_like full_like rand_like randn_like new_zeros new_ones new_empty new_full zeros ones full arange eye " "linspace rand randn randint randperm detach".split(), "default"),
-    "empty": "memory_format",
-}  # fmt: skip
+_WHOLE = dict.fromkeys(
+    "zeros_like ones_like empty_like full_like rand_like randn_like new_zeros new_ones new_empty new_full zeros ones full arange "
+    "eye linspace rand randn randint randperm detach".split(),
+    "default",
+) | {"empty": "memory_format"}
 #: Functions that make a tensor after another's kind: the result is batched, or dual, like it.
 LIKE = frozenset("zeros_like ones_like empty_like full_like new_zeros new_ones new_empty new_full".split())
 _SIZES_FIRST = frozenset("zeros ones empty rand randn".split())

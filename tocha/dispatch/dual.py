@@ -39,8 +39,8 @@ class Dual(Hollow):
         from tocha.dispatch.inplace import assign
 
         mine = isinstance(value, Dual) and value.level == self.level
-        assign(self.primal, value.primal if mine else value, operator)  # type: ignore[attr-defined]
-        tangent = value.tangent if mine else self.tangent.new_zeros(self.tangent.shape)  # type: ignore[attr-defined]
+        assign(self.primal, value.primal if mine else value, operator)
+        tangent = value.tangent if mine else self.tangent.new_zeros(self.tangent.shape)
         assign(self.tangent, tangent.to(self.tangent.dtype), operator)
         return self
 
@@ -151,7 +151,7 @@ def apply_function(cls: Any, args: tuple[Any, ...], level: ForwardLevel) -> Any:
         )
     top = stacks.interpreters.pop()
     try:
-        ctx, got = cls._run(primals, {})
+        ctx, got = cls._run(primals)
         outs = got if isinstance(got, (tuple, list)) else (got,)
         tangents = cls.jvp(ctx, *[a.tangent if level.holds(a) else None for a in args])
     finally:

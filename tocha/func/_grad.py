@@ -176,9 +176,9 @@ def jvp(func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any,
         outs, out_spec = tree_flatten(got)
         keep = _keep_tape(fresh, outs) or any(v.requires_grad for v in vectors)
         through = levels_of((*fresh, *outs))
-        lowered = [tuple(down(t, through) for t in ts) for ts in (outs, fresh, vectors)]
+        ys, xs, tangents_in = (tuple(down(t, through) for t in ts) for ts in (outs, fresh, vectors))
         with outside(through):
-            pushed = push_forward(*lowered, keep, strict)
+            pushed = push_forward(ys, xs, tangents_in, keep, strict)
         pushed = tuple(up(p, through) for p in pushed)
         shown = [o if keep else o.detach() for o in outs]
         pushed = pushed if keep else tuple(p.detach() for p in pushed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import multiprocessing as _standard
 import sys as _sys
-from multiprocessing import *  # noqa: F403
+from multiprocessing import *
 from typing import Any
 
 from tocha.multiprocessing.reductions import init_reductions
@@ -19,7 +19,7 @@ from tocha.multiprocessing.spawn import (
     start_processes,
 )
 
-__all__ = [  # noqa: PLE0604
+__all__ = [
     "ProcessContext", "ProcessException", "ProcessExitedException", "ProcessRaisedException", "SpawnContext",
     "get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy", "spawn", "start_processes",
     *_standard.__all__,

@@ -25,7 +25,7 @@ def reduce_tensor(tensor: Tensor) -> tuple[Any, ...]:
             "the queue)."
         )
     if type(tensor) is not Tensor and type(tensor) is not Parameter:
-        return tensor.__reduce_ex__(2)  # type: ignore[no-any-return]
+        return tensor.__reduce_ex__(2)
     if tensor.is_cuda:
         raise RuntimeError("a tensor on a GPU can't be sent to another process: send tensor.cpu()")
     kind = (type(tensor) is Parameter, tensor.dtype, tuple(tensor.shape), tensor.requires_grad)
@@ -47,8 +47,8 @@ def _rebuild(
 
 
 def _rebuild_empty(is_parameter: bool, dtype: Any, shape: tuple[int, ...], requires_grad: bool, device: str) -> Tensor:
-    from tocha.ops.creation import make
     from tocha.ops.arguments import to_device
+    from tocha.ops.creation import make
 
     return _finish(is_parameter, make(shape, dtype, to_device(device)), requires_grad)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -11,8 +12,10 @@ from typing import Any
 from tocha.autograd.function import Function
 from tocha.autograd.mode import enable_grad, state
 from tocha.autograd.saved import saved_tensors_hooks
+from tocha.dispatch.interpret import TorchDispatchMode
+from tocha.dispatch.overload import OpOverload
 from tocha.tensor import Tensor
-from tocha.utils._pytree import tree_leaves
+from tocha.utils._pytree import tree_leaves, tree_map
 
 DefaultDeviceType = None
 
@@ -192,6 +195,76 @@ def check_backward_validity(inputs: Iterable[Any]) -> None:
     """Warn if no input requires grad, so that nothing would be recomputed."""
     if not any(isinstance(x, Tensor) and x.requires_grad for x in inputs):
         warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
+
+
+class CheckpointPolicy(enum.Enum):
+    """What a selective policy says about an operator's outputs. PREFER means what MUST does here."""
+
+    MUST_SAVE = 0
+    PREFER_SAVE = 1
+    MUST_RECOMPUTE = 2
+    PREFER_RECOMPUTE = 3
+    MUST_CPU_OFFLOAD = 4
+
+
+class SelectiveCheckpointContext:
+    """What a policy function is given first."""
+
+    def __init__(self, *, is_recompute: bool) -> None:
+        self.is_recompute = is_recompute
+
+
+class _Keep(TorchDispatchMode):
+    """Around the forward: keeps the outputs that the policy names."""
+
+    def __init__(self, policy: Callable[..., Any], kept: dict[Any, list[Any]]) -> None:
+        super().__init__()
+        self.policy, self.kept = policy, kept
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if _saves(self.policy(SelectiveCheckpointContext(is_recompute=False), func, *args, **(kwargs or {}))):
+            self.kept.setdefault(func, []).append(tree_map(lambda x: x.detach() if isinstance(x, Tensor) else x, out))
+        return out
+
+
+class _Give(_Keep):
+    """Around the recomputation: gives them back in place of running the operators."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not _saves(self.policy(SelectiveCheckpointContext(is_recompute=True), func, *args, **(kwargs or {}))):
+            return func(*args, **(kwargs or {}))
+        if not self.kept.get(func):
+            raise RuntimeError(f"{func} encountered during backward, but not found in storage")
+        return tree_map(lambda x: x.detach() if isinstance(x, Tensor) else x, self.kept[func].pop(0))
+
+
+def _saves(said: Any) -> bool:
+    if said is CheckpointPolicy.MUST_CPU_OFFLOAD:
+        raise NotImplementedError("selective checkpointing doesn't move saved outputs to the CPU; use save_on_cpu")
+    return said is True or said in (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
+
+
+def create_selective_checkpoint_contexts(
+    policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False
+) -> tuple[TorchDispatchMode, TorchDispatchMode]:
+    """The two contexts of `context_fn` that keep some outputs instead of recomputing them: those of the operators in a list
+    (`torch.ops.aten.mm.default`), or that `policy(ctx, op, *args, **kwargs)` says to save."""
+    if isinstance(policy_fn_or_list, (list, tuple)):
+        for op in policy_fn_or_list:
+            if not isinstance(op, OpOverload):
+                raise ValueError(f"Expected op in `op_list` to be an OpOverload but got: {op} of type {type(op)}")
+        chosen = frozenset(policy_fn_or_list)
+
+        def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+            return CheckpointPolicy.MUST_SAVE if op in chosen else CheckpointPolicy.PREFER_RECOMPUTE
+
+    elif callable(policy_fn_or_list):
+        policy = policy_fn_or_list
+    else:
+        raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
+    kept: dict[Any, list[Any]] = {}
+    return _Keep(policy, kept), _Give(policy, kept)
 
 
 class _Stop(Exception):
