@@ -174,17 +174,19 @@ class Tensor(_Operators):
                 raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
             if value is self:
                 raise RuntimeError("can't assign Variable as its own grad")
-            if value.dtype is not self.dtype:
+            mine, its = self._a, value._a
+            if its.dtype is not mine.dtype and value.dtype is not self.dtype:
                 raise RuntimeError(
                     f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with dtype '{self.dtype}'. "
                     "Please ensure that the gradient and the tensor have the same dtype"
                 )
-            if value._a.shape != self._a.shape:
+            if its.shape != mine.shape:
                 raise RuntimeError(
                     f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size "
                     f"'{list(self.shape)}'. Please ensure that the gradient and the tensor are the same size"
                 )
-            if value.device != self.device:
+            where, there = device_of(mine), device_of(its)
+            if there is not where and value.device != self.device:
                 raise RuntimeError(
                     f"attempting to assign a gradient with device type '{value.device}' to a tensor with device type "
                     f"'{self.device}'. Please ensure that the gradient and the tensor are on the same device"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import tocha
-from tocha.dispatch.override import DisableTorchFunctionSubclass, disabled_torch_function
+from tocha.dispatch.override import FUNCTION_MODES, DisableTorchFunctionSubclass, disabled_torch_function
 from tocha.tensor import Tensor
 
 __all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "is_lazy"]
@@ -68,6 +69,32 @@ _WITHOUT_SHAPE = frozenset(
     "type "
     "get_device requires_grad_ share_memory_ is_shared empty_like detach __repr__".split()
 )
+
+
+def gradients(params: Iterable[Any]) -> list[Any]:
+    """`grad` of each tensor."""
+    if FUNCTION_MODES:
+        return [p.grad for p in params]
+    return [p._grad if p.__class__ is Parameter and p._node is None else p.grad for p in params]
+
+
+def zero_gradients(params: Iterable[Any], set_to_none: bool) -> None:
+    """Drop the gradients of tensors, or fill them with zeros in place and forget their history."""
+    params = list(params)
+    for p, grad in zip(params, gradients(params), strict=True):
+        if grad is None:
+            continue
+        if set_to_none:
+            if p.__class__ is Parameter and not FUNCTION_MODES:
+                p._grad = None
+            else:
+                p.grad = None
+            continue
+        if grad.grad_fn is not None:
+            grad.detach_()
+        else:
+            grad.requires_grad_(False)
+        grad.zero_()
 
 
 class UninitializedTensorMixin:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import tocha
+from tocha.nn.parameter import gradients
 
 from .optimizer import Optimizer, _use_grad_for_differentiable
 
@@ -225,11 +226,10 @@ class RuleOptimizer(Optimizer):
         """Parameters of `group` that have a gradient, their gradients and states."""
         params, grads, states = [], [], []
         all_states = self.state
-        for p in group["params"]:
-            grad = p.grad
+        for p, grad in zip(group["params"], gradients(group["params"])):
             if grad is None:
                 continue
-            if grad.is_sparse:
+            if grad.__class__ is not tocha.Tensor and grad.is_sparse:
                 raise RuntimeError(
                     f"{self._sparse_name()} does not support sparse gradients{self._sparse_advice}"
                 )
@@ -265,4 +265,4 @@ def column(states: list[dict[str, Any]], key: str) -> list[Any]:
 
 def any_complex(params: Sequence[Any]) -> bool:
     """Whether a parameter is complex."""
-    return any(p.dtype.is_complex for p in params)
+    return any(dtype.kind == "c" for dtype in {p._a.dtype for p in params})

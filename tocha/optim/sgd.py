@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import tocha
+from tocha.nn.parameter import gradients
+
 from ._common import (
     RuleOptimizer,
     any_complex,
@@ -73,9 +76,9 @@ class SGD(RuleOptimizer):
         if group["momentum"] != 0:
             return super()._with_grad(group)
         # Without momentum there is no state, and no empty entry in checkpoints either.
-        with_grad = [p for p in group["params"] if p.grad is not None]
-        grads = [p.grad for p in with_grad]
-        if any(g.is_sparse for g in grads):
+        rows = [(p, g) for p, g in zip(group["params"], gradients(group["params"])) if g is not None]
+        with_grad, grads = [p for p, _ in rows], [g for _, g in rows]
+        if any(g.is_sparse for g in grads if g.__class__ is not tocha.Tensor):
             raise RuntimeError("SGD does not support sparse gradients: call .to_dense() on them first")
         return with_grad, grads, [{} for _ in with_grad]
 
@@ -159,6 +162,4 @@ _RULE = Rule("sgd", _apply)
 
 def _like(buffer: Any, param: Any) -> Any:
     """A buffer made on the real view of a complex parameter, as complex again."""
-    import tocha
-
     return tocha.view_as_complex(buffer) if param.is_complex() else buffer

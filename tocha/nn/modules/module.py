@@ -27,7 +27,7 @@ from tocha.nn.modules._hooks import (
     register_module_parameter_registration_hook,
 )
 from tocha.nn.modules._state_dict import _EXTRA_STATE_KEY_SUFFIX, StatefulModule, _IncompatibleKeys
-from tocha.nn.parameter import Parameter, is_lazy
+from tocha.nn.parameter import Parameter, is_lazy, zero_gradients
 
 __all__ = [
     "Module",
@@ -441,18 +441,7 @@ class Module(HookedCalls, StatefulModule, ConvertibleModule):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or fill them with zeros in place."""
-        for param in self.parameters():
-            grad = param.grad
-            if grad is None:
-                continue
-            if set_to_none:
-                param.grad = None
-                continue
-            if grad.grad_fn is not None:
-                grad.detach_()
-            else:
-                grad.requires_grad_(False)
-            grad.zero_()
+        zero_gradients(self.parameters(), set_to_none)
 
     # -- printing
 
