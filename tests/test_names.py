@@ -19,7 +19,7 @@ def test_versions_compare_as_versions():
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: torch.jit.script(lambda x: x), lambda: torch.jit.trace(lambda x: x, ()), lambda: torch.jit.load("x.pt"),
+        lambda: torch.jit.trace(lambda x: x, ()), lambda: torch.jit.load("x.pt"),
         lambda: torch.onnx.export(), lambda: torch.distributed.init_process_group(), lambda: torch.profiler.profile(),
         lambda: torch.SymInt(), lambda: torch.hub.load("someone/repo", "model"),
     ],
@@ -32,7 +32,7 @@ def test_what_is_not_there_says_so(call):
 def test_plain_python_is_never_scripted_nor_compiled():
     assert not torch.jit.is_scripting() and not torch.jit.is_tracing() and not torch.compiler.is_compiling()
     f = torch.jit.ignore(torch.jit.unused(torch.jit.export(torch.jit.script_if_tracing(len))))
-    assert f is len and torch.jit.ignore(drop=True)(len) is len
+    assert f is len and torch.jit.script(len) is len and torch.jit.ignore(drop=True)(len) is len
     assert not torch.distributed.is_available() and not torch.xpu.is_available()
 
 

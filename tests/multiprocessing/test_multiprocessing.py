@@ -92,7 +92,6 @@ def test_spawn_reports_failures():
 
 def _roundtrip(obj):
     """Pickled for another process and back, in this one."""
-    import multiprocessing.resource_sharer
     from multiprocessing.reduction import ForkingPickler
 
     return ForkingPickler.loads(ForkingPickler.dumps(obj))

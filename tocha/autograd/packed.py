@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tocha.autograd.graph import Node
 from tocha.autograd.mode import state
 from tocha.dispatch.override import user_code
