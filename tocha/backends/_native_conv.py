@@ -5,6 +5,7 @@ Any strides of the input will do, channels-last included: packing reads it as it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tocha.backends import native
 Shape = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
 _SCALARS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
+_FEW = 4  # channels of a group that the depthwise kernels take
 
 
 def _product(sizes: Any) -> int:
@@ -25,10 +27,10 @@ def _product(sizes: Any) -> int:
 
 
 def _serves(a: Any, b: Any, result: Shape, work: int) -> bool:
-    """Whether a product of `work` multiply-adds is worth a kernel, and has one."""
+    """Whether a convolution of `work` multiply-adds is worth a kernel, and has one."""
     return (
         work >= native.LEAST["conv"] and a.dtype in _SCALARS and b.dtype is a.dtype and _product(result) > 0 and a.size > 0 and b.size > 0
-        and a.ndim <= 5 and not any(s % a.dtype.itemsize for s in a.strides)
+        and a.ndim <= 5 and not any(s % a.dtype.itemsize for s in (*a.strides, *b.strides))
     )  # fmt: skip
 
 
@@ -43,17 +45,28 @@ def _three(values: Any, filling: Any) -> list[Any]:
     return [filling] * (3 - len(values)) + list(values)
 
 
-def _builtins(scalar: str) -> Any:
-    """(convolution, packing of weights), None until compiled."""
+def _geometry(dtype: Any) -> Any:
+    from tocha.inductor.templates import gemm
+
+    return gemm.geometry(_SCALARS[dtype])
+
+
+def _kernel(name: str, dtype: Any) -> Any:
+    """The builtin of a kernel; None until it is compiled."""
     modules = native.inductor()
     if modules is None:
         return None
-    from tocha.inductor.templates import conv, gemm, windows
 
-    make = modules.entry.build_template
-    main = native.built(("conv", scalar), lambda: make("conv", windows.BUFFERS, windows.SIZES, conv.code(gemm.geometry(scalar))))
-    pack = native.built(("conv_pack", scalar), lambda: make("pack", conv.PACK_BUFFERS, conv.PACK_SIZES, conv.pack_weight(gemm.geometry(scalar))))
-    return None if main is None or pack is None else (main, pack)
+    def build() -> Any:
+        from tocha.inductor.templates import conv, depthwise, windows
+
+        make, g = modules.entry.build_template, _geometry(dtype)
+        if name == "pack":
+            return make(name, conv.PACK_BUFFERS, conv.PACK_SIZES, conv.pack_weight(g))
+        code = {"conv": conv.code, "depthwise": depthwise.code, "depthwise_weight": depthwise.weight_code}[name]
+        return make(name, windows.BUFFERS, windows.SIZES, code(g))
+
+    return native.built((name, dtype), build)
 
 
 def _merged(x: Any, kernel: Shape, stride: Shape, padding: Pairs) -> bool:
@@ -68,84 +81,135 @@ def _merged(x: Any, kernel: Shape, stride: Shape, padding: Pairs) -> bool:
     return True
 
 
+def _lines(line: Callable[..., Any], size: Shape, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape, outputs: Shape) -> list[Any]:
+    lows = [low for low, _ in padding]
+    each = (_three(v, 1) for v in (size, kernel, stride, dilation))
+    return [line(*numbers) for numbers in zip(*each, _three(lows, 0), _three(outputs, 1), strict=True)]
+
+
 def forward(x: Any, weight: Any, bias: Any, *, stride: Shape, padding: Pairs, dilation: Shape, groups: int, sizes: Shape) -> Any:
     """`conv` (tocha.prims.convolution) with outputs of `sizes`."""
-    n, o, per = x.shape[0], weight.shape[0], weight.shape[1]
-    kernel = weight.shape[2:]
-    shape = (n, o, *sizes)
-    if not _serves(x, weight, shape, _product(shape) * per * _product(kernel)):
-        return None
-    builtins = _builtins(_SCALARS[x.dtype])
-    if builtins is None:
-        return None
-    out = np.empty(shape, x.dtype)
+    o, per, kernel = weight.shape[0], weight.shape[1], weight.shape[2:]
+    shape = (x.shape[0], o, *sizes)
     taps = _product(kernel)
+    if not _serves(x, weight, shape, _product(shape) * per * taps):
+        return None
     key = ("conv", x.dtype, x.shape, x.strides, weight.shape, stride, padding, dilation, groups, threads.get_num_threads())
 
-    def make() -> Any:
-        from tocha.inductor.templates import conv, gemm
+    def lines(merge: bool) -> Any:
+        from tocha.inductor.templates import conv
 
-        x_steps, out_steps = _steps(x), _steps(out)
-        if _merged(x, kernel, stride, padding):
-            length = _product(sizes)
-            lines = [conv.forward_line(m, 1, 1, 1, 0, m) for m in (1, 1, length)]
-            x_steps, out_steps = ((*s[:2], length, length, 1) for s in (x_steps, out_steps))
-        else:
-            lows = [low for low, _ in padding]
-            each = (_three(v, 1) for v in (x.shape[2:], kernel, stride, dilation))
-            lines = [conv.forward_line(*line) for line in zip(*each, _three(lows, 0), _three(sizes, 1), strict=True)]
-        return conv.plan(
-            gemm.geometry(_SCALARS[x.dtype]), lines, n, groups, per, o // groups, x_steps, out_steps, o // groups * per * taps,
-            (per * taps, taps), threads.get_num_threads(),
-        )  # fmt: skip
+        if merge:
+            return _lines(conv.forward_line, (_product(sizes),), (1,), (1,), ((0, 0),), (1,), (_product(sizes),))
+        return _lines(conv.forward_line, x.shape[2:], kernel, stride, padding, dilation, sizes)
 
-    _run(builtins, native.remember(key, make), out, x, weight, bias, groups)
-    return out
+    steps = (o // groups * per * taps, per * taps, taps)
+    return _convolve(key, lines, _merged(x, kernel, stride, padding), x, weight, bias, shape, groups, steps)
 
 
-def input_gradient(
-    g: Any, weight: Any, bias: Any, *, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int
-) -> Any:
+def input_gradient(g: Any, weight: Any, bias: Any, *, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int) -> Any:
     """`conv_input` (tocha.prims.convolution)."""
-    n, o, per, kernel = g.shape[0], weight.shape[0], weight.shape[1], weight.shape[2:]
-    shape = (n, per * groups, *size)
-    if not _serves(g, weight, shape, _product(g.shape) * per * _product(kernel)):
-        return None
-    builtins = _builtins(_SCALARS[g.dtype])
-    if builtins is None:
-        return None
-    out = np.empty(shape, g.dtype)
+    o, per, kernel = weight.shape[0], weight.shape[1], weight.shape[2:]
+    shape = (g.shape[0], per * groups, *size)
     taps = _product(kernel)
+    if not _serves(g, weight, shape, _product(g.shape) * per * taps):
+        return None
     key = ("conv_input", g.dtype, g.shape, g.strides, weight.shape, size, stride, padding, dilation, groups, threads.get_num_threads())
 
-    def make() -> Any:
-        from tocha.inductor.templates import conv, gemm
+    def lines(merge: bool) -> Any:
+        from tocha.inductor.templates import conv
 
-        g_steps, out_steps = _steps(g), _steps(out)
-        if _merged(g, kernel, stride, padding) and size == g.shape[2:]:
-            length = _product(size)
-            lines = [conv.gradient_line(m, 1, 1, 1, 0, m) for m in (1, 1, length)]
-            g_steps, out_steps = ((*s[:2], length, length, 1) for s in (g_steps, out_steps))
-        else:
-            lows = [low for low, _ in padding]
-            each = (_three(v, 1) for v in (size, kernel, stride, dilation))
-            lines = [conv.gradient_line(*line) for line in zip(*each, _three(lows, 0), _three(g.shape[2:], 1), strict=True)]
+        if merge:
+            return _lines(conv.gradient_line, (_product(size),), (1,), (1,), ((0, 0),), (1,), (_product(size),))
+        return _lines(conv.gradient_line, size, kernel, stride, padding, dilation, g.shape[2:])
+
+    steps = (o // groups * per * taps, taps, per * taps)
+    return _convolve(key, lines, _merged(g, kernel, stride, padding) and size == g.shape[2:], g, weight, bias, shape, groups, steps)
+
+
+def _convolve(
+    key: Any, lines: Callable[[bool], Any], merge: bool, x: Any, weight: Any, bias: Any, shape: Shape, groups: int, steps: tuple[int, int, int]
+) -> Any:
+    """The result of `shape`. `steps`: from a group's, an output's and a channel's weight to the next."""
+    channels, outputs = x.shape[1] // groups, shape[1] // groups
+    deep = groups < 8 or outputs > 2 or channels > _FEW
+    main, pack = _kernel("conv" if deep else "depthwise", x.dtype), _kernel("pack", x.dtype) if deep else None
+    if main is None or (deep and pack is None):
+        return None
+    out = np.empty(shape, x.dtype)
+
+    def make() -> Any:
+        from tocha.inductor.templates import conv, depthwise
+
+        x_steps, out_steps = _steps(x), _steps(out)
+        if merge:
+            length = _product(shape[2:])
+            x_steps, out_steps = ((*s[:2], length, length, 1) for s in (x_steps, out_steps))
+        geometry, found = _geometry(x.dtype), lines(merge)
         return conv.plan(
-            gemm.geometry(_SCALARS[g.dtype]), lines, n, groups, o // groups, per, g_steps, out_steps, o // groups * per * taps,
-            (taps, per * taps), threads.get_num_threads(),
+            geometry if deep else depthwise.single(geometry), found, shape[0], groups, channels, outputs, x_steps, out_steps, steps[0],
+            steps[1:], threads.get_num_threads(), tall=1 if deep else depthwise.tall(found),
         )  # fmt: skip
 
-    _run(builtins, native.remember(key, make), out, g, weight, bias, groups)
-    return out
-
-
-def _run(builtins: Any, plan: Any, out: Any, x: Any, weight: Any, bias: Any, groups: int) -> None:
-    main, pack = builtins
-    packed = np.empty(plan.packed_size, x.dtype)
-    pack(packed, np.ascontiguousarray(weight), plan.taps, plan.pack_work)
+    plan = native.remember(key, make)
+    if deep:
+        packed = np.empty(plan.packed_size, x.dtype)
+        pack(packed, np.ascontiguousarray(weight), plan.taps, plan.pack_work)
+    else:
+        packed = _packed_taps(weight, plan.taps, groups, steps[1] < steps[2])
     row = np.zeros(plan.bias_size, x.dtype)
     if bias is not None:
         given = bias.reshape(groups, -1)
         row.reshape(groups, -1)[:, : given.shape[1]] = given
+    _call(main, plan, out, x, packed, row)
+    return out
+
+
+def _call(main: Any, plan: Any, out: Any, x: Any, weight: Any, bias: Any) -> None:
     slots = int(plan.work[-1])
-    main(out, x, packed, row, np.zeros(slots, np.int64), np.empty(slots * plan.scratch, x.dtype), plan.table, plan.work)
+    main(out, x, weight, bias, np.zeros(slots, np.int64), np.empty(slots * plan.scratch, x.dtype), plan.table, plan.work)
+
+
+def _packed_taps(weight: Any, taps: Any, groups: int, swap: bool) -> Any:
+    """Weights as [group][phase][output][channel][tap] (`taps` as for the packing kernel); `swap` if weight has channels first."""
+    each = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)
+    if swap:
+        each = each.swapaxes(1, 2)
+    words = taps.tolist()
+    parts, at = [], 0
+    while at < len(words):
+        end = at + 2 + words[at]
+        parts.append(each[..., words[at + 2 : end]].reshape(groups, -1))
+        at = end
+    return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1))
+
+
+def weight_gradient(g: Any, x: Any, *, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int) -> Any:
+    """`conv_weight` (tocha.prims.convolution)."""
+    o, per, taps = g.shape[1], x.shape[1] // groups, _product(kernel)
+    if not _serves(x, g, (o, per, *kernel), _product(g.shape) * per * taps):
+        return None
+    outputs = o // groups
+    if groups < 8 or per != 1 or outputs > 8:
+        return None
+    main = _kernel("depthwise_weight", x.dtype)
+    if main is None:
+        return None
+    g = np.ascontiguousarray(g)
+    out = np.empty((o, per, *kernel), x.dtype)
+    key = ("conv_weight", x.dtype, x.shape, x.strides, g.shape, kernel, stride, padding, dilation, groups, threads.get_num_threads())
+
+    def make() -> Any:
+        from tocha.inductor.templates import conv, depthwise
+
+        lines = _lines(conv.forward_line, x.shape[2:], kernel, stride, padding, dilation, g.shape[2:])
+        geometry = depthwise.single(_geometry(x.dtype))
+        plan = conv.plan(
+            geometry, lines, x.shape[0], groups, 1, outputs, _steps(x), _steps(g), 0, (0, 0), threads.get_num_threads(),
+            aside=taps * outputs * geometry.lanes,
+        )  # fmt: skip
+        plan.work[0] = groups
+        return plan
+
+    _call(main, native.remember(key, make), out, x, g, out)
+    return out

@@ -210,6 +210,12 @@ def conv_weight(
     xp: Any, g: Any, input: Any, *, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int
 ) -> Any:
     """The weight's gradient of `conv`: (N, O, *sizes) with (N, C, *spatial) -> (O, C/groups, *kernel)."""
+    if xp.name == "cpu":
+        found = native.convolutions().weight_gradient(
+            g, input, kernel=kernel, stride=stride, padding=padding, dilation=dilation, groups=groups
+        )
+        if found is not None:
+            return found
     n, o, c = g.shape[0], g.shape[1], input.shape[1]
     sizes, length, per = g.shape[2:], _product(g.shape[2:]), c // groups
     x = pad_spatial(xp, input, padding)

@@ -30,27 +30,28 @@ PACK_BUFFERS = ("packed", "weight", "taps")
 PACK_SIZES = ("channels", "block", "outputs", "padded_outputs", "blocks", "phases", "group", "step_o", "step_c", "packed_group")
 
 
+def front(g: Geometry) -> int:
+    """Elements of scratch before the packed input: a row of zeros and a tile."""
+    return g.columns * (g.rows + 1)
+
+
 def body(g: Geometry) -> Function:
     """The loops over units and what is in them."""
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
     v, s = Vectors(f, g), Fields(f)
     slot, scratch = windows.take_scratch(f, g)
-    zeros, tile, packed = scratch, v.at(scratch, g.columns), v.at(scratch, g.columns * (g.rows + 1))
+    zeros, tile, packed = scratch, v.at(scratch, g.columns), v.at(scratch, front(g))
     for j in range(0, g.columns, g.lanes):
         v.store(Value(f, "zeroinitializer", g.vector), v.at(zeros, j))
     with f.loop(f["lo"], f["hi"]) as unit:
-        chunk, rest = (unit % s.chunks) * s.chunk, unit // s.chunks
-        w0, rest = (rest % s.count_w) * s.box_w, rest // s.count_w
-        h0, rest = (rest % s.count_h) * s.box_h, rest // s.count_h
-        d0, rest = (rest % s.count_d) * s.box_d, rest // s.count_d
-        n0, group = (rest % s.count_n) * s.box_n, rest // s.count_n
+        chunk = (unit % s.chunks) * s.chunk
+        n0, d0, h0, w0, group = windows.unit_box(f, s, unit // s.chunks)
         samples = f.min(s.samples - n0, s.box_n)
         x = v.at(s.x, n0 * s.x_n + group * s.channels * s.x_c)
         out = v.at(s.out, n0 * s.out_n + group * s.outputs * s.out_c)
         with f.loop(0, s.channels, s.block) as c0:
             count = f.min(s.channels - c0, s.block)
-            pack = (("ptr", f["ctx"]), ("ptr", v.at(x, c0 * s.x_c)), ("i64", count), ("i64", samples), ("i64", d0), ("i64", h0), ("i64", w0))
-            f.call("pack_box", "void", *pack, ("ptr", packed))
+            windows.call_pack(f, v.at(x, c0 * s.x_c), count, samples, d0, h0, w0, packed)
             with f.loop(0, s.phases) as phase:
                 where = f.at(s.table, s.planes * 3 + phase * _PHASE, "i64")
                 f.call(
@@ -209,7 +210,7 @@ def gradient_line(size: int, kernel: int, stride: int, dilation: int, low: int, 
     """For the gradient of an input of `size` elements from that of `outputs` outputs."""
     met = [[(k, (r + low - k * dilation) // stride) for k in range(kernel) if (r + low - k * dilation) % stride == 0] for r in range(stride)]
     first = min([q for taps in met for _, q in taps], default=0)
-    phases = [(r, -(-(size - r) // stride), tuple([(k, 0, q - first) for k, q in taps])) for r, taps in enumerate(met) if r < size]
+    phases = [(r, -(-(size - r) // stride), tuple([(k, 0, q - first) for k, q in reversed(taps)])) for r, taps in enumerate(met) if r < size]
     return Line(outputs, 1, (first,), tuple(phases), stride, kernel)
 
 
@@ -245,9 +246,12 @@ def boxes(lines: list[Line], samples: int, planes: int, limit: int) -> list[int]
 
 def plan(
     g: Geometry, lines: list[Line], samples: int, groups: int, channels: int, outputs: int, x_strides: Shape, out_strides: Shape,
-    weight_group: int, weight_steps: tuple[int, int], slots: int,
+    weight_group: int, weight_steps: tuple[int, int], slots: int, aside: int = 0, tall: int = 1,
 ) -> Plan:  # fmt: skip
-    """The plan of a call; strides in elements: x and out (n, c, d, h, w), weight from a group, an output and a channel to the next."""
+    """The plan of a call; strides in elements: x and out (n, c, d, h, w), weight from a group, an output and a channel to the next.
+
+    `aside`: elements of scratch wanted before the packed input; `tall` is for `depthwise`.
+    """
     planes = list(itertools.product(*[range(len(line.origins)) for line in lines]))
     phases = list(itertools.product(*[line.phases for line in lines]))
     kernel = [line.kernel for line in lines]
@@ -274,13 +278,13 @@ def plan(
     pitch = -(-len(planes) * plane_size // 16) * 16
     if pitch % 512 == 0:  # channels a power of two apart would share cache sets
         pitch += 16
-    scratch = g.columns * (g.rows + 1) + block * pitch + 2 * g.columns + 64
+    scratch = (aside or front(g)) + block * pitch + 2 * g.columns + 64
     packed_group = sum(tap_counts) * channels * rows
     table, taps = _tables(lines, planes, phases, block, pitch, plane, plane_size, channels * rows, out_strides, kernel)
     fields = {
         "channels": channels, "block": block, "outputs": outputs, "padded_outputs": rows, "chunk": chunk, "chunks": chunks,
         "samples": samples, "planes": len(planes), "plane": plane_size, "pitch": pitch, "phases": len(phases),
-        "weight_group": packed_group, "scratch_size": scratch, "slots": slots, "x_n": x_strides[0], "x_c": x_strides[1],
+        "weight_group": packed_group, "tall": tall, "across": kernel[2], "scratch_size": scratch, "slots": slots, "x_n": x_strides[0], "x_c": x_strides[1],
         "out_n": out_strides[0], "out_c": out_strides[1], "box_n": size[0], "count_n": counts[0],
     }  # fmt: skip
     for i, axis in enumerate("dhw"):

@@ -27,7 +27,7 @@ SIZES = (
     "planes", "plane_d", "plane_h", "plane_w", "plane", "pitch",
     "size_d", "size_h", "size_w", "step_d", "step_h", "step_w",
     "x_n", "x_c", "x_d", "x_h", "x_w", "out_n", "out_c", "out_d", "out_h", "out_w",
-    "phases", "weight_group", "scratch_size", "slots",
+    "phases", "weight_group", "tall", "across", "scratch_size", "slots",
 )  # fmt: skip
 _SLOT = {name: number for number, name in enumerate((*BUFFERS, *SIZES))}
 
@@ -60,6 +60,19 @@ def take_scratch(f: Function, g: Geometry) -> tuple[Value, Value]:
 
 def give_back(f: Function, slot: Value) -> None:
     f.emit(f"store atomic i64 0, ptr {f.at(Fields(f).flags, slot, 'i64').name} release, align 8")
+
+
+def unit_box(f: Function, s: Fields, unit: Value) -> tuple[Value, Value, Value, Value, Value]:
+    """A unit's box, as its first sample, depth, height and width, and the unit's group."""
+    w0, rest = (unit % s.count_w) * s.box_w, unit // s.count_w
+    h0, rest = (rest % s.count_h) * s.box_h, rest // s.count_h
+    d0, rest = (rest % s.count_d) * s.box_d, rest // s.count_d
+    return (rest % s.count_n) * s.box_n, d0, h0, w0, rest // s.count_n
+
+
+def call_pack(f: Function, x: Value, count: Value, samples: Value, d0: Value, h0: Value, w0: Value, to: Value) -> None:
+    numbers = [("i64", number) for number in (count, samples, d0, h0, w0)]
+    f.call("pack_box", "void", ("ptr", f["ctx"]), ("ptr", x), *numbers, ("ptr", to))
 
 
 def pack_box(g: Geometry) -> Function:
@@ -96,13 +109,19 @@ def pack_box(g: Geometry) -> Function:
 
 def pack_row(g: Geometry) -> Function:
     """to[i] = x[i * step] for low <= i < high, else 0, for 0 <= i < width; may write less than a vector past the end."""
-    f = Function("pack_row", [("ptr", "x"), ("ptr", "to"), ("i64", "low"), ("i64", "high"), ("i64", "width"), ("i64", "step")])
+    f = Function("pack_row", [("ptr", "x"), ("ptr", "to"), ("i64", "low"), ("i64", "high"), ("i64", "width"), ("i64", "step")], inline=True)
     v = Vectors(f, g)
     low, high, step = f["low"], f["high"], f["step"]
 
     def dense() -> None:
-        with f.loop(0, f["width"], g.lanes) as i:
+        def whole(i: Value) -> None:
+            v.store(v.load(v.at(f["x"], i)), v.at(f["to"], i))
+
+        def part(i: Value) -> None:
             v.store(v.masked_load(v.at(f["x"], i), v.mask(low - i, high - i)), v.at(f["to"], i))
+
+        with f.loop(0, f["width"], g.lanes) as i:
+            f.choose(f.both(i >= low, i + g.lanes <= high), lambda: whole(i), lambda: part(i))
 
     def strided() -> None:
         even = ", ".join(f"i32 {2 * i}" for i in range(g.lanes))
