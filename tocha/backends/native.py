@@ -1,26 +1,34 @@
 """The second tier of the CPU backend: which calls run as native kernels (tocha.inductor) instead of NumPy.
 
-`pointwise(...)` returns the result, or None: then NumPy computes it. None is the answer for small arrays, where NumPy's call is cheaper
-than reading the layout; for what has no kernel; and while a kernel is being compiled, which happens in a background thread.
-`TOCHA_EAGER=numpy` switches the tier off, `TOCHA_NATIVE_MIN=n` sets the least number of elements.
+`pointwise(...)` and `prim(...)` return the result, or None: then NumPy computes it. None is the answer for small arrays, where NumPy's call
+is cheaper; for what has no kernel; and while a kernel is being compiled, which happens in a background thread. Kernels are
+compiled for large arrays only, but once there, they serve smaller ones too.
+`TOCHA_EAGER=numpy` switches the tier off, `TOCHA_NATIVE_MIN=n` sets the least number of elements everywhere.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-# From how many elements on a kernel is faster than NumPy, measured on 2 cores. "ufunc": a single NumPy loop in float32 or
-# float64, which is itself vectorised; "rule": several loops; "half": NumPy computes half types one by one, or casts.
+# From how many elements on a kernel is faster than NumPy, measured on 2 cores. "ufunc": one NumPy loop, which is vectorised; "function": one
+# loop of a function such as exp; "rule": several loops; "half": NumPy computes half types one by one, or casts; "reduce": reductions;
+# "row": softmax, layer norm, cross entropy; "copy": casts and choices.
 # "conv": multiply-adds of a convolution, whose kernels take 6 µs to enter (above this they were never slower than NumPy).
-LEAST = {"ufunc": 65536, "rule": 16384, "half": 512, "prim": 16384, "conv": 32768}
-_forced = "4611686018427387904" if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
+LEAST = {
+    "ufunc": 49152, "function": 8192, "rule": 2048, "half": 1, "reduce": 16384, "row": 64, "copy": 8192, "conv": 32768,
+    # From how many elements on a kernel that isn't there is compiled.
+    "compile": 16384, "compile half": 512,
+}  # fmt: skip
+_forced = str(1 << 62) if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
 if _forced:
     LEAST = dict.fromkeys(LEAST, int(_forced))
+_NEVER = 1 << 62  # more elements than any array has
 _VARIANTS = 16  # kernels of one rule and layout for different parameters; a rule that needs more is left to NumPy
 
 _ndarray = np.ndarray
@@ -65,10 +73,12 @@ def _forget_pending() -> None:
 _built: dict[Any, Any] = {}
 
 
-def kernel(key: Any, make: Callable[[], Any]) -> Any:
-    """The builtin of the kernel that `make()` describes; None while it is being compiled, and if it can't be."""
+def kernel(key: Any, make: Callable[[], Any], size: int = _NEVER, half: bool = False) -> Any:
+    """The builtin of the kernel that `make()` describes, for arrays of `size` elements; None until it is compiled, and if it can't be."""
     modules = inductor()
     assert modules is not None
+    if key not in _built and size < LEAST["compile half" if half else "compile"]:
+        return None
     return built(key, lambda: modules.entry.build(make(), 1))
 
 
@@ -98,14 +108,17 @@ def remember(key: Any, make: Callable[[], Any]) -> Any:
 
 
 class _Variant:
-    """A kernel asked for: `builtin` is None while it is compiled, FAILED if it can't be."""
+    """A kernel asked for: `builtin` is None while it is compiled, and if it can't be."""
 
-    def __init__(self, params: dict[str, Any]) -> None:
+    def __init__(self, params: dict[str, Any], holds: Any) -> None:
         self.builtin: Any = None
         self.made: Any = None
-        self.params = params
+        self.params, self.holds = params, holds
 
-    def serves(self, params: dict[str, Any], holds: Any) -> bool:
+    def serves(self, params: dict[str, Any]) -> bool:
+        """Whether it computes the call with these parameters."""
+        if not params:
+            return True
         if self.made is None:
             return self.params == params
         statics = self.params
@@ -114,7 +127,7 @@ class _Variant:
                 statics[name].__class__ is not value.__class__ or statics[name] != value
             ):
                 return False
-        return bool(holds(self.made.guards, params))
+        return bool(self.holds(self.made.guards, params))
 
 
 def pointwise(
@@ -126,48 +139,65 @@ def pointwise(
     With `into` the result is written there; operands are that very array or lie elsewhere.
     """
     arrays = [a for a in operands if a.__class__ is _ndarray]
-    first = arrays[0]
-    shape = first.shape
+    shape, size, flat = arrays[0].shape, arrays[0].size, True
     for a in arrays:
-        if a.shape != shape:
-            shape = broadcast([b.shape for b in arrays])
+        if a.shape != shape or not a.flags.c_contiguous:
+            shape, flat = broadcast([a.shape for a in arrays]), False
+            size = math.prod(shape)
             break
-    size = 1
-    for n in shape:
-        size *= n
-    if size < LEAST[kind] or size == 0:
+    if size < LEAST[kind] or size == 0 or (not _kernels and size < LEAST["compile half"]):
         return None
-    modules = inductor()
-    if modules is None:
-        return None
-    layout, lower = modules.layout, modules.lower
-    if into is not None and (into.shape != shape or into.dtype is not target or _overlaps(into, arrays)):
-        return None
-    out, found = _place(layout, arrays, shape, target, into)
-    if found is None:
-        return None
+    if into is not None:
+        if into.shape != shape or into.dtype is not target or _overlaps(into, arrays):
+            return None
+        flat = flat and into.flags.c_contiguous
     types = tuple([a.dtype if a.__class__ is _ndarray else None for a in operands])
-    key = (rule.name, types, compute, target, len(found.shape), found.inner)
+    place = None
+    if not flat:
+        given = arrays if into is None else [into, *arrays]
+        place = remember((shape, target, into is None, *[(a.shape, a.strides, a.dtype) for a in given]), lambda: _place(given, shape, target, into))
+        if not place:
+            return None
+    key = (rule.name, types, compute, target, None if place is None else place.key)
     variants = _kernels.get(key)
     if variants is None:
         variants = _kernels[key] = []
     for variant in variants:
-        if variant.serves(params, lower.holds):
+        if variant.serves(params):
             break
     else:
-        if len(variants) >= _VARIANTS:
+        if size < LEAST["compile half" if kind == "half" else "compile"]:
             return None
-        variant = _Variant(dict(params))
-        variants.append(variant)
-        _ask(modules, variant, rule, types, compute, target, found)
+        variant = _new_variant(variants, rule, types, compute, target, params, place)
+        if variant is None:
+            return None
     builtin = variant.builtin
-    if builtin is None or builtin is modules.service.FAILED:
+    if builtin is None or (into is not None and variant.made.again):
         return None
-    if into is not None and variant.made.again:
-        return None
-    arguments = [out, *arrays, *[a.item() for a in operands if a.__class__ is not _ndarray], *[params[n] for n in variant.made.params]]
-    builtin(*arguments, size if not variant.made.kernel.sizes else remember((found.shape, found.strides, variant.made.grain), lambda: layout.work(found, variant.made.grain)))
+    if place is None:
+        out = np.empty(shape, target) if into is None else into
+        work = size
+    else:
+        out, work = place.output(target) if into is None else into, place.work(variant.made)
+    if params:
+        params_given = [params[n] for n in variant.made.params]
+        builtin(out, *arrays, *[a.item() for a in operands if a.__class__ is not _ndarray], *params_given, work)
+    elif len(arrays) == len(operands):
+        builtin(out, *arrays, work)
+    else:
+        builtin(out, *arrays, *[a.item() for a in operands if a.__class__ is not _ndarray], work)
     return out
+
+
+def _new_variant(variants: list[_Variant], rule: Any, types: Any, compute: Any, target: Any, params: dict[str, Any], place: Any) -> Any:
+    """A kernel asked for; None if there are too many or none can be made."""
+    modules = inductor()
+    if modules is None or len(variants) >= _VARIANTS:
+        return None
+    variant = _Variant(dict(params), modules.lower.holds)
+    variants.append(variant)
+    _ask(modules, variant, rule, types, compute, target, place)
+    return variant
 
 
 def _overlaps(into: Any, arrays: list[Any]) -> bool:
@@ -179,12 +209,36 @@ def _overlaps(into: Any, arrays: list[Any]) -> bool:
     return False
 
 
-def _place(layout: Any, arrays: list[Any], shape: tuple[int, ...], target: Any, into: Any) -> tuple[Any, Any]:
-    """The array for the result, if a new one then in the operands' memory order, and the layout of all arrays."""
-    given = arrays if into is None else [into, *arrays]
-    if all(a.shape == shape and a.flags.c_contiguous for a in given):
-        out = np.empty(shape, target) if into is None else into
-        return out, layout.Layout((out.size,), ((1,),) * (len(arrays) + 1), ())
+class _Place(NamedTuple):
+    """Where results of calls of certain shapes and strides go: the new array's shape in memory order and how to see it."""
+
+    key: tuple[int, str]
+    layout: Any
+    shape: tuple[int, ...]
+    transpose: tuple[int, ...] | None
+    works: dict[int, Any]
+
+    def output(self, target: Any) -> Any:
+        out = np.empty(self.shape, target)
+        return out if self.transpose is None else out.transpose(self.transpose)
+
+    def work(self, made: Any) -> Any:
+        """What the kernel is told about sizes: the number of elements if it is flat."""
+        if not made.kernel.sizes:
+            return self.layout.shape[0]
+        found = self.works.get(made.grain)
+        if found is None:
+            modules = inductor()
+            assert modules is not None
+            found = self.works[made.grain] = modules.layout.work(self.layout, made.grain)
+        return found
+
+
+def _place(given: list[Any], shape: tuple[int, ...], target: Any, into: Any) -> _Place | tuple[()]:
+    """The layout of arrays, `into` first if there is one; () if their strides are no multiples of an element."""
+    modules = inductor()
+    if modules is None:
+        return ()
     dims = len(shape)
     strides = []
     for a in given:
@@ -192,24 +246,26 @@ def _place(layout: Any, arrays: list[Any], shape: tuple[int, ...], target: Any, 
         steps = [0] * lead
         for n, s in zip(a.shape, a.strides, strict=True):
             if s % item:
-                return None, None
+                return ()
             steps.append(0 if n == 1 else s // item)
         strides.append(tuple(steps))
-    order = layout.memory_order(shape, strides)
-    if into is not None:
-        return into, layout.merge(shape, strides, order)
-    out = np.empty([shape[d] for d in order], target)
+    order = modules.layout.memory_order(shape, strides)
+    dense = tuple([shape[d] for d in order])
     inverse = [0] * dims
     for i, d in enumerate(order):
         inverse[d] = i
-    out = out.transpose(inverse)
-    item = target.itemsize
-    return out, layout.merge(shape, [tuple([s // item for s in out.strides]), *strides], order)
+    if into is None:
+        out = np.empty(dense, np.bool_).transpose(inverse) if dims else np.empty((), np.bool_)
+        strides.insert(0, out.strides)
+    found = modules.layout.merge(shape, strides, order)
+    kept = None if order == tuple(range(dims)) else tuple(inverse)
+    return _Place((len(found.shape), found.inner), found, dense, kept, {})
 
 
-def _ask(modules: Any, variant: _Variant, rule: Any, types: Any, compute: Any, target: Any, found: Any) -> None:
+def _ask(modules: Any, variant: _Variant, rule: Any, types: Any, compute: Any, target: Any, place: Any) -> None:
     entry, lower, kernels, service = modules.entry, modules.lower, modules.pointwise, modules.service
-    inner, dimensions = found.inner, len(found.shape)
+    arrays = 1 + sum(t is not None for t in types)
+    dimensions, inner = (1, "1" * arrays) if place is None else place.key
 
     def make() -> Any:
         names = lower.NP_TYPES
@@ -221,23 +277,17 @@ def _ask(modules: Any, variant: _Variant, rule: Any, types: Any, compute: Any, t
         return made, entry.build(made.kernel, made.grain)
 
     def put(result: Any) -> None:
-        if result is service.FAILED:
-            variant.builtin = result
-        else:
+        if result is not service.FAILED:
             variant.made = result[0]
             variant.builtin = result[1]
 
     service.request(make, put)
 
 
-def prim(name: str, arrays: list[Any], params: dict[str, Any], half: bool = False) -> Any:
+def prim(name: str, arrays: list[Any], params: dict[str, Any]) -> Any:
     """The result of a primitive that isn't pointwise, as its kernel returns it; None if NumPy shall compute it."""
-    size = 0
-    for a in arrays:
-        if a is not None and a.size > size:
-            size = a.size
-    if size < LEAST["half" if half else "prim"]:
-        return None
+    if not _built and max([a.size for a in arrays if a is not None]) < LEAST["compile half"]:
+        return None  # not worth importing the compiler
     from tocha.backends._native_prims import RUNS
 
     return RUNS[name](arrays, params)
@@ -251,9 +301,11 @@ def convolutions() -> Any:
     return _native_conv
 
 
-# Primitives that have a kernel (tocha.backends._native_prims).
-PRIMS = frozenset((
-    "all", "amax", "amin", "any", "argmax", "argmin", "cast", "clone", "count_nonzero", "cross_entropy", "cross_entropy_backward", "keep",
-    "log_softmax", "log_softmax_backward", "logsumexp", "max_dim", "mean", "min_dim", "mse", "mse_backward", "prod", "softmax",
-    "softmax_backward", "standardize", "standardize_backward", "std", "sum", "var", "vector_norm", "where",
-))  # fmt: skip
+# Primitives that have a kernel (tocha.backends._native_prims), with the kind that says from which size on.
+PRIMS = dict.fromkeys((
+    "softmax", "softmax_backward", "log_softmax", "log_softmax_backward", "logsumexp", "cross_entropy", "cross_entropy_backward", "standardize",
+    "standardize_backward",
+), "row") | dict.fromkeys((
+    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "max_dim", "mean", "min_dim", "mse", "mse_backward", "prod", "std", "sum",
+    "var", "vector_norm",
+), "reduce") | dict.fromkeys(("cast", "clone", "keep", "where"), "copy")  # fmt: skip

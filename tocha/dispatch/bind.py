@@ -18,7 +18,6 @@ from tocha.tensor import Tensor, wrap
 
 _ndarray, _new = np.ndarray, object.__new__
 _FLOAT32 = np.dtype(np.float32)
-_LARGE = native.LEAST["prim"]
 _SCALARS = (np.generic, bool, int, float, complex)  # what NumPy hands back for 0-d results
 
 
@@ -43,7 +42,7 @@ def bind(prim: Prim, *args: Any, **params: Any) -> Any:
     if prim.family == "view":
         return _bind_view(prim, args[0], params)
     got = None
-    if prim.native and arrays[0].size >= _LARGE:
+    if prim.native and arrays[0].size >= prim.native:
         got = native.prim(prim.name, arrays, params)
     if got is None:
         got = state.run(prim.impl, cpu, *arrays, **params)
@@ -103,8 +102,8 @@ def run(prim: Prim, args: Sequence[Any], params: dict[str, Any]) -> tuple[Tensor
             break
     if xp is meta:
         return tuple(wrap(m) for m in infer(prim, arrays, params))
-    if prim.native and xp is cpu:
-        got = native.prim(prim.name, arrays, params, half=first.dtype in HALF_NP)
+    if prim.native and xp is cpu and first.size >= (native.LEAST["half"] if first.dtype in HALF_NP else prim.native):
+        got = native.prim(prim.name, arrays, params)
         if got is not None:
             return tuple([wrap(g) for g in (got if got.__class__ is tuple else (got,))])
     half = None

@@ -25,7 +25,7 @@ from tocha.autograd.graph import Node, check_unchanged, next_order, version_of
 from tocha.autograd.mode import state
 from tocha.autograd.views import refresh
 from tocha.backends.meta import MetaArray
-from tocha.backends.native import PRIMS
+from tocha.backends.native import LEAST, PRIMS
 from tocha.tensor import Tensor, View, wrap
 
 ARGUMENT, OUTPUT, SHAPE, DTYPE, PARAMETER, NEEDS, ALL_ARGUMENTS, ALL_SHAPES, ALL_DTYPES = range(9)
@@ -59,7 +59,7 @@ class Prim:
         # kernel moves elements and works on any type.
         self.half = half
         self.scalar: Callable[..., Any] | None = None
-        self.native = name in PRIMS  # whether large CPU arrays have a kernel of their own
+        self.native = LEAST[PRIMS[name]] if name in PRIMS else 0  # from how many elements on there is a kernel on the CPU
         self.fit = False  # gradients are summed and cast back to the argument's shape and type (pointwise)
         self.doc = impl.__doc__ or ""
         spec = inspect.getfullargspec(impl)

@@ -376,6 +376,12 @@ class Handler:
     def ones(self, shape: Any, dtype: Any) -> Value:
         return self._wrap(const(1, NP_TYPES[np.dtype(dtype)]))
 
+    def zeros_like(self, x: Any, dtype: Any = None) -> Value:
+        return self.zeros((), x.dtype if dtype is None else dtype)
+
+    def ones_like(self, x: Any, dtype: Any = None) -> Value:
+        return self.ones((), x.dtype if dtype is None else dtype)
+
     def nan_to_num(self, x: Any, *, nan: Any, posinf: Any, neginf: Any) -> Value:
         e = x.expr
         largest = float(np.finfo(x.dtype).max)

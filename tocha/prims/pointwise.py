@@ -21,7 +21,14 @@ from tocha.autograd.mode import state
 from tocha.backends import cpu, meta, namespace, native
 from tocha.dispatch import override
 from tocha.dispatch.bind import one_device, unusual
-from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function, in_memory
+from tocha.dispatch.override import (
+    FUNCTION_MODES,
+    INTERPRETERS,
+    OVERRIDES,
+    PLAIN,
+    dispatch_function,
+    in_memory,
+)
 from tocha.dispatch.prim import ARGUMENT, OUTPUT, Plan, Prim, record, record_two
 from tocha.dispatch.promote import common_dtype
 from tocha.dispatch.registry import add_spellings, name_it
@@ -36,6 +43,10 @@ _COMPLEX_NP = _ARITHMETIC_NP - _REAL_NP
 _BOOL = np.dtype(np.bool_)
 _INTEGER_NP = frozenset(np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64, np.uint8))
 _SMALL = 1 << 24  # Python integers up to this are exact in float32
+_FUNCTIONS = frozenset((  # ufuncs that compute long enough for a kernel to win early
+    "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "hypot", "log",
+    "log10", "log1p", "log2", "logaddexp", "logaddexp2", "power", "sin", "sinh", "tan", "tanh",
+))  # fmt: skip
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 _FULL_NUMBERS = {"mul", "true_divide", "floor_divide"}  # torch's CPU kernels take the second operand, if a number, in float32
 ALL: dict[str, Pointwise] = {}
@@ -62,7 +73,8 @@ class Pointwise(Prim):
         self.eager = self.ufunc or _eager(scalar, output)
         self.direct = _direct_types(self.ufunc is not None, promote, output, refuse) if not self.parameters else frozenset[Any]()
         self.alike = _direct_types(False, promote, output, refuse)
-        self.native_least = native.LEAST["ufunc" if self.ufunc is not None else "rule"]
+        self.native_kind = "rule" if self.ufunc is None else "function" if self.ufunc.__name__ in _FUNCTIONS else "ufunc"
+        self.native_least = native.LEAST[self.native_kind]
         ALL[name] = self
 
     def __call__(self, *args: Any, **params: Any) -> Any:
@@ -144,7 +156,7 @@ class Pointwise(Prim):
 
     def _native(self, operands: list[Any], inner: Any, target: Any, params: dict[str, Any], into: Any = None) -> Any:
         """The result of a native kernel, None if NumPy is to compute it."""
-        kind = "half" if any(getattr(a, "dtype", None) in HALF_NP for a in operands) else "ufunc" if self.ufunc else "rule"
+        kind = "half" if any(getattr(a, "dtype", None) in HALF_NP for a in operands) else self.native_kind
         return native.pointwise(self, operands, inner, target, params, self.broadcast, kind, into)
 
     def _rounded(self, position: int, operand: Any, half: Any) -> Any:
@@ -416,14 +428,16 @@ def _binary_savers(rule: Pointwise) -> list[tuple[Any, int]]:
 
 
 def _unary(rule: Pointwise, name: str) -> Callable[..., Any]:
-    eager, direct, least = rule.eager, rule.direct, rule.native_least
+    eager, direct, least, boolean = rule.eager, rule.direct, rule.native_least, rule.output == "bool"
     differentiable, saver = rule.vjp is not None, _unary_saver(rule)
 
     def call(input: Tensor, *, out: Tensor | None = None) -> Any:
         if input.__class__ in PLAIN and out is None and not FUNCTION_MODES and not INTERPRETERS:
             a = input._a
-            if a.__class__ is _ndarray and a.dtype in direct and a.size < least:
-                r = state.run(eager, a)
+            if a.__class__ is _ndarray and a.dtype in direct:
+                r = rule._native([a], a.dtype, _BOOL if boolean else a.dtype, {}) if a.size >= least else None
+                if r is None:
+                    r = state.run(eager, a)
                 result = _new(Tensor)
                 result._a = r if r.__class__ is _ndarray else _asarray(r)
                 result._rg = False
@@ -447,14 +461,14 @@ def _unary(rule: Pointwise, name: str) -> Callable[..., Any]:
 
 
 def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
-    eager, direct, least = rule.eager, rule.direct, rule.native_least
+    eager, direct, least, boolean = rule.eager, rule.direct, rule.native_least, rule.output == "bool"
     weak = frozenset() if rule.numbers == "none" else _REAL_NP
     differentiable, savers = rule.vjp is not None, _binary_savers(rule)
 
     def call(input: Any, other: Any, *, out: Tensor | None = None) -> Any:
         if input.__class__ in PLAIN and out is None and not FUNCTION_MODES and not INTERPRETERS:
             a = input._a
-            if a.__class__ is _ndarray and a.dtype in direct and a.size < least:
+            if a.__class__ is _ndarray and a.dtype in direct:
                 b: Any = None
                 if other.__class__ in PLAIN:
                     b = other._a
@@ -464,7 +478,12 @@ def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
                     b = other if other.__class__ is float or -_SMALL <= other <= _SMALL else None
                 if b is not None:
                     try:
-                        r = state.run(eager, a, b)
+                        r = None
+                        if a.size >= least:
+                            operand = b if b.__class__ is _ndarray else a.dtype.type(b)
+                            r = rule._native([a, operand], a.dtype, _BOOL if boolean else a.dtype, {})
+                        if r is None:
+                            r = state.run(eager, a, b)
                     except ValueError:
                         return plain(input, other)  # raises in words
                     result = _new(Tensor)
