@@ -112,18 +112,40 @@ def cross_entropy_train_512x1000(torch: Any, device: str) -> Step:
     return lambda: torch.autograd.grad(torch.nn.functional.cross_entropy(x, labels), x)[0]
 
 
-@case()
-def adamw_50_parameters(torch: Any, device: str) -> Step:
-    parameters = [torch.nn.Parameter(torch.randn(64, device=device)) for _ in range(50)]
+def _optimizer_step(torch: Any, device: str, shapes: list[tuple[int, ...]], make: Callable[[Any], Any]) -> Step:
+    parameters = [torch.nn.Parameter(torch.randn(shape, device=device)) for shape in shapes]
     for p in parameters:
-        p.grad = torch.randn(64, device=device)
-    optimizer = torch.optim.AdamW(parameters)
+        p.grad = torch.randn_like(p)
+    optimizer = make(parameters)
 
     def step() -> Any:
         optimizer.step()
         return parameters[0]
 
     return step
+
+
+@case(0.6)
+def adamw_50_parameters(torch: Any, device: str) -> Step:
+    return _optimizer_step(torch, device, [(64,)] * 50, torch.optim.AdamW)
+
+
+@case(0.6)
+def sgd_momentum_50_parameters(torch: Any, device: str) -> Step:
+    return _optimizer_step(torch, device, [(8, 8)] * 50, lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9))
+
+
+@case(1.0)
+def adamw_fused_10m(torch: Any, device: str) -> Step:
+    return _optimizer_step(torch, device, [(10_000_000,)], lambda p: torch.optim.AdamW(p, fused=True))
+
+
+@case()
+def clip_grad_norm_50_parameters(torch: Any, device: str) -> Step:
+    parameters = [torch.nn.Parameter(torch.randn(8, 8, device=device)) for _ in range(50)]
+    for p in parameters:
+        p.grad = torch.randn_like(p)
+    return lambda: torch.nn.utils.clip_grad_norm_(parameters, 1e9)
 
 
 @case()

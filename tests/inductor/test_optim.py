@@ -6,7 +6,7 @@ import pytest
 
 import tocha as torch
 from tocha.backends import native_lists
-from tocha.optim import _rule
+from tocha.ops import rows
 
 SHAPES = [(8, 8), (64,), (3,), (1,), (0,), (5, 7, 3), (300, 17), ()]
 OPTIONS = [
@@ -36,7 +36,7 @@ def left(monkeypatch):
     found = []
 
     def spy(*args, **kwargs):
-        found.append(list(_rule.fused_update(*args, **kwargs)))
+        found.append(list(rows.fused_update(*args, **kwargs)))
         return found[-1]
 
     for module in ("adam", "sgd", "rmsprop", "adagrad"):

@@ -5,12 +5,20 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from tocha import dtypes
+from tocha.autograd.mode import state
+from tocha.backends import cpu
+from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_dtype, check_tensor, wrap_dim, wrap_dims
 from tocha.ops.linalg import check_inexact, check_matrix, check_square, svdvals
 from tocha.prims import reduce as prims
-from tocha.tensor import Tensor
+from tocha.tensor import Tensor, wrap
+
+_DIRECT = frozenset((np.dtype(np.float32), np.dtype(np.float64)))
+_SMALL = 4096  # elements up to which what is around a kernel counts
 
 
 def _typed(name: str, x: Tensor, dtype: Any) -> Tensor:
@@ -54,6 +62,17 @@ def _moved(a: Tensor, dims: tuple[int, int]) -> Tensor:
     """The two dimensions put last."""
     rest = [i for i in range(a.ndim) if i not in dims]
     return a if dims == (a.ndim - 2, a.ndim - 1) else a.permute(*rest, *dims)
+
+
+def norms(tensors: list[Tensor], ord: float) -> list[Tensor]:
+    """vector_norm of each tensor, with little around it for small CPU tensors whose history isn't recorded."""
+    plain = not state.grad and not FUNCTION_MODES and not INTERPRETERS
+    return [
+        wrap(np.asarray(state.run(prims.vector_norm.impl, cpu, t._a, ord=ord, dim=tuple(range(t._a.ndim)), keepdim=False)))
+        if plain and t.__class__ is Tensor and t._a.__class__ is np.ndarray and t._a.dtype in _DIRECT and 0 < t._a.size < _SMALL
+        else vector_norm(t, ord)
+        for t in tensors
+    ]
 
 
 @op("linalg out")

@@ -155,4 +155,4 @@ def _apply(
     return o.add_quotient(param, grad, denominator, descent), total
 
 
-_RULE = Rule("adagrad", _apply)
+_RULE = Rule("adagrad", _apply, read=("grad",))

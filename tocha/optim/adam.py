@@ -219,4 +219,4 @@ def _apply(
     return (param, exp_avg, exp_avg_sq) if largest is None else (param, exp_avg, exp_avg_sq, largest)
 
 
-_RULE = Rule("adam", _apply)
+_RULE = Rule("adam", _apply, read=("grad",))

@@ -167,4 +167,4 @@ def _apply(
     return param, square_avg, *new
 
 
-_RULE = Rule("rmsprop", _apply)
+_RULE = Rule("rmsprop", _apply, read=("grad",))

@@ -157,7 +157,7 @@ def _apply(
     return o.add_scaled(param, direction, descent), buffer
 
 
-_RULE = Rule("sgd", _apply)
+_RULE = Rule("sgd", _apply, read=("grad",))
 
 
 def _like(buffer: Any, param: Any) -> Any:

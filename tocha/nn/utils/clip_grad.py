@@ -8,6 +8,9 @@ import warnings
 from typing import Any
 
 import tocha
+from tocha.nn.parameter import gradients
+from tocha.ops.linalg_norm import norms
+from tocha.ops.rows import Rule, fused_update
 
 __all__ = [
     "clip_grad_norm",
@@ -48,8 +51,7 @@ def get_total_norm(
     # an empty tensor has no largest element, and adds nothing to any norm
     filled = [t for t in tensors if t.numel()]
     if filled:
-        norms = [tocha.linalg.vector_norm(t, norm_type) for t in filled]
-        total = tocha.linalg.vector_norm(tocha.stack([_on(n, device) for n in norms]), norm_type)
+        total = tocha.linalg.vector_norm(tocha.stack([_on(n, device) for n in norms(filled, norm_type)]), norm_type)
     else:
         total = tocha.linalg.vector_norm(tensors[0].new_zeros(1))
     if error_if_nonfinite and not math.isfinite(total.item()):
@@ -66,13 +68,21 @@ def clip_grads_with_norm_(
     parameters: Any, max_norm: float, total_norm: Any, foreach: bool | None = None
 ) -> None:
     """Scale the gradients in place by `max_norm / (total_norm + 1e-6)` if that is below 1."""
-    grads = [p.grad for p in _as_list(parameters) if p.grad is not None]
+    _scale([g for g in gradients(_as_list(parameters)) if g is not None], max_norm, total_norm)
+
+
+def _scale(grads: list[Any], max_norm: float, total_norm: Any) -> None:
     if not grads:
         return
     factor = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
     with tocha.no_grad():
-        for grad in grads:
-            grad.mul_(_on(factor, grad.device))
+        on_cpu = isinstance(factor, tocha.Tensor) and factor.is_cpu
+        numbers = {"factor": factor.item()} if on_cpu else {"factor": factor}
+        for i in fused_update(_SCALE, {"grad": grads}, lambda _: numbers):
+            grads[i].mul_(_on(factor, grads[i].device))
+
+
+_SCALE = Rule("mul_", lambda o, grad, *, factor: (o.scale(grad, factor),))
 
 
 def clip_grad_norm_(
@@ -83,11 +93,10 @@ def clip_grad_norm_(
     foreach: bool | None = None,
 ) -> Any:
     """Scale gradients in place so that their joint norm is at most `max_norm`; returns the one they had."""
-    parameters = _as_list(parameters)
-    grads = [p.grad for p in parameters if p.grad is not None]
+    grads = [g for g in gradients(_as_list(parameters)) if g is not None]
     with tocha.no_grad():
         total = get_total_norm(grads, norm_type, error_if_nonfinite, foreach)
-        clip_grads_with_norm_(parameters, max_norm, total, foreach)
+        _scale(grads, max_norm, total)
     return total
 
 

@@ -1,0 +1,169 @@
+"""Pointwise rules over rows of tensors, run natively for all rows in one call: optimizer steps, scaling of gradients.
+
+A rule is `rule(o, elements of a row…, **numbers) -> new values of those that are written`, on the operations of `OnElements`; the caller has the same
+rule, or operators that come to the same, for what `fused_update` leaves. Both ways round alike: after each operation, to the tensors' type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tocha.autograd.graph import bump_all
+from tocha.autograd.mode import state as mode
+from tocha.backends import native_lists
+from tocha.dispatch.override import FUNCTION_MODES, HOLLOW, INTERPRETERS, NO_DISPATCH, PLAIN
+from tocha.prims.pointwise import ALL as PRIMS
+
+_EXACT = 1 << 24  # up to here a float32 counts exactly
+
+
+class Rule(NamedTuple):
+    """`name` is what error messages call the rule; the columns in `read` are only read."""
+
+    name: str
+    apply: Callable[..., tuple[Any, ...]]
+    read: tuple[str, ...] = ()
+
+
+class OnElements:
+    """The operations on elements: the scalar rules of primitives, each rounded to `half` if that is given."""
+
+    def __init__(self, o: Any, half: Any) -> None:
+        self.o, self.half = o, half
+
+    def _run(self, primitive: str, *operands: Any, **params: Any) -> Any:
+        value = PRIMS[primitive].impl(self.o, *operands, **params)
+        return value if self.half is None else value.astype(self.half).astype(self.o.float32)
+
+    def regularised(self, param: Any, grad: Any, weight_decay: Any, maximize: bool) -> Any:
+        if maximize:
+            grad = self._run("neg", grad)
+        return self.plus_scaled(grad, param, weight_decay) if weight_decay != 0 else grad
+
+    def copy(self, x: Any) -> Any:
+        return x
+
+    kept = copy
+
+    def scale(self, x: Any, factor: Any) -> Any:
+        return self._run("mul", x, factor)
+
+    def lerp(self, x: Any, y: Any, weight: Any) -> Any:
+        return self._run("lerp_scalar", x, y, weight=weight)
+
+    def add_product(self, x: Any, y: Any, z: Any, value: Any) -> Any:
+        return self._run("addcmul", x, y, z, value=value)
+
+    def add_quotient(self, x: Any, y: Any, z: Any, value: Any) -> Any:
+        return self._run("addcdiv", x, y, z, value=value)
+
+    def add_scaled(self, x: Any, y: Any, factor: Any) -> Any:
+        return self._run("add", x, self._run("mul", y, factor))
+
+    plus_scaled = add_scaled
+
+    def mean_square(self, x: Any, y: Any, old: Any, new: Any) -> Any:
+        return self.add_product(self.scale(x, old), y, y, new)
+
+    def maximum(self, x: Any, y: Any) -> Any:
+        return self._run("maximum", x, y)
+
+    def root(self, x: Any) -> Any:
+        return self._run("sqrt", x)
+
+    def deviation(self, x: Any, mean: Any) -> Any:
+        return self.root(self.add_product(x, mean, mean, -1))
+
+    def plus(self, x: Any, number: Any) -> Any:
+        if self.half is not None:  # a sum rounds its number first, a product does not
+            number = number.astype(self.half).astype(self.o.float32)
+        return self._run("add", x, number)
+
+    def over(self, x: Any, number: Any) -> Any:
+        return self._run("true_divide", x, number)
+
+
+def fused_update(
+    rule: Rule, columns: dict[str, list[Any]], numbers: Callable[[float], dict[str, Any]], steps: list[Any] | None = None
+) -> Sequence[int]:
+    """Run `rule` natively on the rows of `columns` (a list of tensors for each operand, by name); returns the numbers of the rows that are left.
+
+    `numbers(step)` are the rule's numbers and flags at a step (1 without `steps`); `steps` are the rows' counters, counted up here for rows that are done.
+    Left are rows of other devices and types, with strides, or with one memory for two of their tensors; all rows if one tensor is of a
+    class of its own, while gradients are recorded and while a mode is on.
+    """
+    first, count = next((name, len(column)) for name, column in columns.items())
+    left = range(count)
+    if mode.grad or FUNCTION_MODES or INTERPRETERS or not native_lists.ON or not count:
+        return left
+    for column in columns.values():
+        if not _plain(column):
+            return left
+    counters = _counters(steps) if steps else []
+    if counters is None:
+        return left
+    arrays = {name: [t._a for t in column] for name, column in columns.items()}
+    now = [a.item() + 1.0 for a in counters] if counters else [1.0] * count
+    kinds = [a.dtype for a in arrays[first]]
+    if now.count(now[0]) == count and kinds.count(kinds[0]) == count:
+        groups: dict[Any, Sequence[int]] = {(kinds[0], now[0]): left}
+    else:
+        groups = _groups(kinds, now)
+    done: list[int] = []
+    for (dtype, step), rows in groups.items():
+        if step < _EXACT:
+            chosen = arrays if rows is left else {name: [column[i] for i in rows] for name, column in arrays.items()}
+            ran = _run(rule, dtype, rows, chosen, numbers(step))
+            for i in ran if counters else ():
+                counters[i][()] = step
+            done += ran
+    changed = [columns[name] for name in columns if name not in rule.read] + ([steps] if steps else [])
+    if len(done) == count:
+        bump_all([t for column in changed for t in column], rule.name)
+        return ()
+    bump_all([column[i] for column in changed for i in done], rule.name)
+    return sorted(set(left).difference(done))
+
+
+def _plain(tensors: list[Any]) -> bool:
+    """Whether operators do nothing special on the classes of these (tensors, or None)."""
+    classes = {t.__class__ for t in tensors}
+    return classes <= PLAIN and classes <= NO_DISPATCH and classes.isdisjoint(HOLLOW)
+
+
+def _counters(steps: list[Any]) -> list[Any] | None:
+    """The arrays of the step counters, None if they are no numbers in memory, one a row."""
+    if not _plain(steps):
+        return None
+    arrays = [t._a for t in steps]
+    if {a.__class__ for a in arrays} != {native_lists.ndarray} or not {a.dtype for a in arrays} <= native_lists.COUNTERS:
+        return None
+    return arrays if len(set(map(id, arrays))) == len(arrays) and {a.size for a in arrays} == {1} else None
+
+
+def _groups(kinds: list[Any], steps: list[float]) -> dict[Any, Sequence[int]]:
+    """Row numbers by dtype and step."""
+    found: dict[Any, list[int]] = {}
+    for i, key in enumerate(zip(kinds, steps, strict=True)):
+        found.setdefault(key, []).append(i)
+    return dict(found)
+
+
+def _run(rule: Rule, dtype: Any, rows: Sequence[int], arrays: dict[str, list[Any]], numbers: dict[str, Any]) -> Sequence[int]:
+    """Run the rule natively on all `rows`, or on those that a kernel takes; returns them."""
+    params = {}
+    for name, value in numbers.items():
+        if value.__class__ is int:
+            value = float(value)
+        elif value.__class__ is not float and value.__class__ is not bool:
+            return ()
+        params[name] = value
+    written = [name for name in arrays if name not in rule.read]
+    kernel = native_lists.find(rule.name, lambda o, half, *x, **n: rule.apply(OnElements(o, half), *x, **n), tuple(arrays), written, dtype, params)
+    if kernel is None or kernel.run is None:
+        return ()
+    run, values = kernel.run, [params[name] for name in kernel.params]
+    if run(*arrays.values(), *values):
+        return rows
+    return [i for k, i in enumerate(rows) if run(*[[column[k]] for column in arrays.values()], *values)]
