@@ -17,11 +17,9 @@ __all__ = ["DistributedSampler"]
 
 
 def _process_group() -> Any:
-    try:
-        import tocha.distributed as dist  # type: ignore[import-not-found]
-    except ImportError:
-        dist = None
-    if dist is None or not dist.is_available():
+    import tocha.distributed as dist
+
+    if not dist.is_available():
         raise RuntimeError("Requires distributed package to be available: give num_replicas and rank instead")
     return dist
 

@@ -93,7 +93,7 @@ def unusual(args: Sequence[Any]) -> bool:
 def run(prim: Prim, args: Sequence[Any], params: dict[str, Any]) -> tuple[Tensor, ...]:
     """The primitive's values as new tensors without history."""
     arrays = [None if a is None else a._a for a in args]
-    first = next((a for a in arrays if a is not None), None)
+    first: Any = next((a for a in arrays if a is not None), None)
     xp = namespace(first)
     for a in arrays:
         if a is not None and a.__class__ is not first.__class__:

@@ -25,7 +25,7 @@ def check_writable(target: Tensor, operator: str, one_value: bool = False) -> No
     """Raise before anything is computed if `target` may not be changed in place; elements that share memory may, if
     they all get one value."""
     if target.__class__ in HOLLOW:
-        check_writable(target.inner, operator, one_value)  # type: ignore[attr-defined]
+        check_writable(target.inner, operator, one_value)
         return
     view = target._view
     if state.grad and (target._rg or (view is not None and view.base._rg)):

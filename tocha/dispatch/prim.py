@@ -319,7 +319,7 @@ def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict
             saved.append(None if a is None else a._a.shape)
         else:
             saved.append(_save(kind, where, args))
-    node = _new_node(plan.node_class)
+    node: PrimNode = _new_node(plan.node_class)
     node.edges = tuple(edges)
     node.output_numbers = None if numbers is None else tuple(numbers)
     node.outputs = len(outs)
@@ -360,7 +360,7 @@ def _on_cpu(a: Tensor, out: Any) -> bool:
 def record_two(plan: Plan, saved: tuple[Any, ...], input: Any, other: Any, need: int, out: Tensor) -> None:
     """`record` for the commonest case, a pointwise call of one or two arguments and no hooks: `need` is 1 if input
     wants a gradient, plus 2 if other does."""
-    node = _new_node(plan.node_class)
+    node: PrimNode = _new_node(plan.node_class)
     first: Any = None
     second: Any = None
     numbers = None

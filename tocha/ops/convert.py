@@ -277,7 +277,7 @@ def _cuda_array_interface(input: Tensor) -> dict[str, Any]:
             "Can't get __cuda_array_interface__ on Variable that requires grad. If gradients aren't required, use var.detach() to get "
             "Variable that doesn't require grad."
         )
-    return input._a.__cuda_array_interface__  # type: ignore[no-any-return]
+    return input._a.__cuda_array_interface__
 
 
 Tensor.__cuda_array_interface__ = property(_cuda_array_interface)  # type: ignore[attr-defined]

@@ -15,7 +15,14 @@ from tocha.autograd.graph import version_of
 from tocha.autograd.mode import state
 from tocha.backends import namespace
 from tocha.dispatch.inplace import assign, check_writable, mutated
-from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function, in_memory
+from tocha.dispatch.override import (
+    FUNCTION_MODES,
+    INTERPRETERS,
+    OVERRIDES,
+    PLAIN,
+    dispatch_function,
+    in_memory,
+)
 from tocha.dispatch.prim import record
 from tocha.dispatch.registry import name_it
 from tocha.dtypes import HALF_NP

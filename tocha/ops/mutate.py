@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tocha.backends import namespace
 from tocha.dispatch.inplace import check_writable, mutated, store
 from tocha.dispatch.override import in_memory
 from tocha.dispatch.registry import op
 from tocha.ops.creation import legacy_tensor
-from tocha.prims.indexing import element_strides
 from tocha.tensor import Tensor
 
 

@@ -290,10 +290,8 @@ class SyncBatchNorm(_BatchNorm):
 
 
 def _world_size(group: Any) -> int:
-    try:
-        import tocha.distributed as dist  # type: ignore[import-not-found]
-    except ImportError:
-        return 1
+    import tocha.distributed as dist
+
     if not (dist.is_available() and dist.is_initialized()):
         return 1
     return dist.get_world_size(group)
