@@ -28,11 +28,20 @@ LEAST = {
 _forced = str(1 << 62) if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
 if _forced:
     LEAST = dict.fromkeys(LEAST, int(_forced))
+_FUNCTIONS = frozenset((  # ufuncs that compute long enough for a kernel to win early
+    "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "hypot", "log",
+    "log10", "log1p", "log2", "logaddexp", "logaddexp2", "power", "sin", "sinh", "tan", "tanh",
+))  # fmt: skip
 _NEVER = 1 << 62  # more elements than any array has
 _VARIANTS = 16  # kernels of one rule and layout for different parameters; a rule that needs more is left to NumPy
 
 _ndarray = np.ndarray
 _kernels: dict[Any, list[Any]] = {}
+
+
+def kind_of(ufunc: Any) -> str:
+    """The kind (in LEAST) of a rule that consists of `ufunc`, or of more (None)."""
+    return "rule" if ufunc is None else "function" if ufunc.__name__ in _FUNCTIONS else "ufunc"
 
 
 class Modules(NamedTuple):
@@ -181,12 +190,16 @@ def pointwise(
         out, work = place.output(target) if into is None else into, place.work(variant.made)
     if params:
         params_given = [params[n] for n in variant.made.params]
-        builtin(out, *arrays, *[a.item() for a in operands if a.__class__ is not _ndarray], *params_given, work)
+        builtin(out, *arrays, *[_number(a) for a in operands if a.__class__ is not _ndarray], *params_given, work)
     elif len(arrays) == len(operands):
         builtin(out, *arrays, work)
     else:
-        builtin(out, *arrays, *[a.item() for a in operands if a.__class__ is not _ndarray], work)
+        builtin(out, *arrays, *[_number(a) for a in operands if a.__class__ is not _ndarray], work)
     return out
+
+
+def _number(a: Any) -> Any:
+    return a.item() if isinstance(a, np.generic) else a
 
 
 def _new_variant(variants: list[_Variant], rule: Any, types: Any, compute: Any, target: Any, params: dict[str, Any], place: Any) -> Any:

@@ -21,6 +21,7 @@ from tocha.inductor.loop_ir import (
     Assign,
     Binary,
     Bitcast,
+    Buffer,
     Call,
     Compare,
     Const,
@@ -97,7 +98,8 @@ class _Function:
     def text(self, name: str, body: tuple[Statement, ...]) -> str:
         k = self.kernel
         top = self.stack[0]
-        for number, item in enumerate((*k.buffers, *k.params, *k.sizes, Size("units"))):
+        items: tuple[Buffer | Param | Size, ...] = (*k.buffers, *k.params, *k.sizes, Size("units"))
+        for number, item in enumerate(items):
             kind = "ptr" if number < len(k.buffers) else VALUE[item.type]
             pointer = self.op(f"getelementptr inbounds i64, ptr %ctx, i64 {number}")
             if kind == "i1":

@@ -96,7 +96,7 @@ def _poly(x: Expr, coefficients: tuple[float, ...]) -> Expr:
     found: Any = coefficients[0]
     for c in coefficients[1:]:
         found = fma(found, x, c)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _copysign(x: Any, y: Expr) -> Expr:

@@ -92,7 +92,9 @@ class Expr(Node):
     """A value. `type` is a field or derived from the operands."""
 
     if TYPE_CHECKING:
-        type: str
+
+        @property
+        def type(self) -> str: ...
 
     def __add__(self, other: Any) -> Expr:
         return binary("add", self, other)
@@ -423,7 +425,7 @@ def convert(x: Expr, type: str) -> Expr:
     if x.type == type:
         return x
     if x.__class__ is Const and type not in HALVES and not (x.type in FLOATS and type in INTEGERS):
-        return const(x.value, type)  # type: ignore[attr-defined]
+        return const(x.value, type)
     return Convert(x, type)
 
 
@@ -443,7 +445,8 @@ def walk(nodes: Iterable[Node], seen: set[Node] | None = None) -> Iterator[Node]
 def verify(kernel: Kernel) -> None:
     """IRError unless every name in the kernel is defined once, in scope where used, and of the type it is used with."""
     names: dict[str, Any] = {}
-    for item in (*kernel.buffers, *kernel.params, *kernel.sizes):
+    items: tuple[Buffer | Param | Size, ...] = (*kernel.buffers, *kernel.params, *kernel.sizes)
+    for item in items:
         _check(item.name not in names and item.name not in BUILT_IN_SIZES, f"{kernel.name}: {item.name} is defined twice")
         names[item.name] = item
     for name in BUILT_IN_SIZES:

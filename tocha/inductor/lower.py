@@ -288,7 +288,7 @@ class Handler:
         return self._wrap(-x.expr)
 
     def abs(self, x: Any) -> Value:
-        return x if x.expr.type == "bool" else self._wrap(abs(x.expr))  # type: ignore[no-any-return]
+        return x if x.expr.type == "bool" else self._wrap(abs(x.expr))
 
     def square(self, x: Any) -> Value:
         return self.mul(x, x)
@@ -433,7 +433,7 @@ class Handler:
         m, other = self._fmod(a, b)
         quotient = (a - m) / b
         quotient = select(other, quotient - 1.0, quotient)
-        down = Unary("floor", quotient)
+        down: Expr = Unary("floor", quotient)
         down = select(compare("gt", quotient - down, 0.5), down + 1.0, down)
         down = select(compare("eq", quotient, 0.0), Binary("copysign", const(0.0, a.type), a / b), down)
         return self._wrap(select(compare("eq", b, 0.0), a / b, down))

@@ -207,7 +207,7 @@ class _Parser:
             if node.id not in self.names:
                 raise IRError(f"line {node.lineno}: {node.id} is not defined")
             return self.names[node.id]
-        a = [arg.value if isinstance(arg, ast.Constant) else self.expr(arg) for arg in node.args]
+        a: list[Any] = [arg.value if isinstance(arg, ast.Constant) else self.expr(arg) for arg in node.args]
         name = node.func.id
         op = name[:-1]
         if name == "const":

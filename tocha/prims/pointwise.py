@@ -2,10 +2,9 @@
 
     pointwise("exp", lambda o, x: o.exp(x), vjp=lambda g, out: g * out, promote="float")
 
-is the whole of exp: function, method, exp_, out=, promotion, broadcasting, gradient, meta, vmap and its tests. The rule
-is written against a handler `o` (today a NumPy-like namespace; later LLVM, Triton and interval analysis), so eager
-and compiled code can't disagree. Pointwise primitives promote and broadcast themselves, in this family rule: doing it
-with separate casts and expands would cost a microsecond and a tape node each.
+is the whole of exp: function, method, exp_, out=, promotion, broadcasting, gradient, meta, vmap and its tests. The rule is written against a
+handler `o` (a NumPy-like namespace, or the native compiler's symbols), so that tiers can't disagree. Pointwise primitives promote and
+broadcast themselves, in this family rule: separate casts and expands would cost a microsecond and a tape node each.
 """
 
 from __future__ import annotations
@@ -21,14 +20,7 @@ from tocha.autograd.mode import state
 from tocha.backends import cpu, meta, namespace, native
 from tocha.dispatch import override
 from tocha.dispatch.bind import one_device, unusual
-from tocha.dispatch.override import (
-    FUNCTION_MODES,
-    INTERPRETERS,
-    OVERRIDES,
-    PLAIN,
-    dispatch_function,
-    in_memory,
-)
+from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function
 from tocha.dispatch.prim import ARGUMENT, OUTPUT, Plan, Prim, record, record_two
 from tocha.dispatch.promote import common_dtype
 from tocha.dispatch.registry import add_spellings, name_it
@@ -43,10 +35,6 @@ _COMPLEX_NP = _ARITHMETIC_NP - _REAL_NP
 _BOOL = np.dtype(np.bool_)
 _INTEGER_NP = frozenset(np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64, np.uint8))
 _SMALL = 1 << 24  # Python integers up to this are exact in float32
-_FUNCTIONS = frozenset((  # ufuncs that compute long enough for a kernel to win early
-    "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "hypot", "log",
-    "log10", "log1p", "log2", "logaddexp", "logaddexp2", "power", "sin", "sinh", "tan", "tanh",
-))  # fmt: skip
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 _FULL_NUMBERS = {"mul", "true_divide", "floor_divide"}  # torch's CPU kernels take the second operand, if a number, in float32
 ALL: dict[str, Pointwise] = {}
@@ -73,7 +61,7 @@ class Pointwise(Prim):
         self.eager = self.ufunc or _eager(scalar, output)
         self.direct = _direct_types(self.ufunc is not None, promote, output, refuse) if not self.parameters else frozenset[Any]()
         self.alike = _direct_types(False, promote, output, refuse)
-        self.native_kind = "rule" if self.ufunc is None else "function" if self.ufunc.__name__ in _FUNCTIONS else "ufunc"
+        self.native_kind = native.kind_of(self.ufunc)
         self.native_least = native.LEAST[self.native_kind]
         ALL[name] = self
 
@@ -99,9 +87,8 @@ class Pointwise(Prim):
         return self.plain(args, params)
 
     def _plain_alike(self, args: tuple[Any, ...], arrays: list[Any], params: dict[str, Any], found: Any, wanted: bool) -> Tensor:
-        got = None
-        if arrays[0].size >= self.native_least or arrays[-1].size >= self.native_least:
-            got = self._native(arrays, found, dtypes.bool_.np if self.output == "bool" else found, params)
+        large = arrays[0].size >= self.native_least or arrays[-1].size >= self.native_least
+        got = self._native(arrays, found, _BOOL if self.output == "bool" else found, params) if large else None
         try:
             got = state.run(self.impl, cpu, *arrays, **params) if got is None else got
         except ValueError:
@@ -140,7 +127,7 @@ class Pointwise(Prim):
         inner = _FLOAT32 if compute in HALF and self.half == "float32" else compute.np
         if inner is not compute.np and xp.name == "cpu":
             arrays = [self._rounded(i, a, compute.np) for i, a in enumerate(arrays)]
-        if first.size >= native.LEAST["half"] and xp.name == "cpu":
+        if xp.name == "cpu" and first.size >= (native.LEAST["half"] if compute in HALF else self.native_least):
             got = self._native([a if hasattr(a, "strides") else number(a, inner) for a in arrays], inner, target, params)
             if got is not None:
                 return got
@@ -165,8 +152,7 @@ class Pointwise(Prim):
             if operand.dtype is half or (position and not operand.ndim and self.name in _FULL_NUMBERS):
                 return operand
             return state.run(_converted, operand, half)
-        full = position and self.name in _FULL_NUMBERS
-        return operand if full else _FLOAT32.type(state.run(number, operand, half))
+        return operand if position and self.name in _FULL_NUMBERS else _FLOAT32.type(state.run(number, operand, half))
 
     def _on_cuda(self, xp: Any, arrays: list[Any], given: Any, inner: Any, target: Any, params: dict[str, Any]) -> Any:
         """The computation on CUDA arrays and numbers. CuPy's loops for single functions of half types round once as well."""
@@ -478,10 +464,7 @@ def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
                     b = other if other.__class__ is float or -_SMALL <= other <= _SMALL else None
                 if b is not None:
                     try:
-                        r = None
-                        if a.size >= least:
-                            operand = b if b.__class__ is _ndarray else a.dtype.type(b)
-                            r = rule._native([a, operand], a.dtype, _BOOL if boolean else a.dtype, {})
+                        r = rule._native([a, b], a.dtype, _BOOL if boolean else a.dtype, {}) if a.size >= least else None
                         if r is None:
                             r = state.run(eager, a, b)
                     except ValueError:
@@ -562,7 +545,7 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
         check_writable(input, name)
         if rule.output == "real" and input._a.dtype.kind == "c":
             raise RuntimeError(f"In-place {rule.name} is not supported for complex tensors.")
-        held = input._a.__class__ is not meta.MetaArray and not (INTERPRETERS and not in_memory(input, *others))
+        held = input._a.__class__ is not meta.MetaArray and not (INTERPRETERS and not override.in_memory(input, *others))
         if held and input._a.dtype in direct and not (state.grad and (input._rg or _any_rg(others))):
             arrays = [o._a if isinstance(o, Tensor) else o for o in others]
             if all(_fits(o, input._a) for o in arrays):
@@ -586,7 +569,7 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
                     b = None
                 if b is not None and (b.__class__ is float or b.__class__ is int or (b.__class__ is _ndarray and b.ndim <= a.ndim)):
                     try:
-                        if a.size < least or rule._native([a, b if b.__class__ is _ndarray else a.dtype.type(b)], a.dtype, a.dtype, {}, a) is None:
+                        if a.size < least or rule._native([a, b], a.dtype, a.dtype, {}, a) is None:
                             state.run(ufunc, a, b, a)
                     except ValueError:
                         return plain(input, *others)  # raises in words
@@ -615,6 +598,3 @@ def _fits(other: Any, array: Any) -> bool:
     if array.dtype not in _REAL_NP:
         return False
     return other.__class__ is float or (other.__class__ is int and -_SMALL <= other <= _SMALL)
-
-
-__all__ = ["HALF_NP", "Pointwise", "broadcast_shapes", "pointwise"]
