@@ -144,3 +144,22 @@ def test_half_precision_computes_in_float32_and_rounds_once() -> None:
     assert torch.equal(x.exp(), expected)
     # x * 0.1 in float32 rounds once; with the factor rounded to bfloat16 first it would give 0.30078125.
     assert (torch.tensor([3.0], dtype=torch.bfloat16) * 0.1).item() == torch.tensor(0.3).to(torch.bfloat16).item()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "alpha", "wanted"),
+    [
+        ("bfloat16", -0.9, [-268.0, 68.5, -14.5]),
+        ("float16", 0.3, [91.0, -23.609375, 8.8515625]),
+        ("float16", -0.9, [-269.0, 68.8125, -14.546875]),
+    ],
+)
+def test_alpha_is_rounded_to_half_types_and_the_product_is_not(dtype: str, alpha: float, wanted: list[float]) -> None:
+    kind = getattr(torch, dtype)
+    x, y = torch.tensor([1.0, -0.5, 3.0], dtype=kind), torch.tensor([300.0, -77.0, 19.5], dtype=kind)
+    assert torch.add(x, y, alpha=alpha).tolist() == wanted
+    assert torch.sub(x, y, alpha=-alpha).dtype is kind
+    assert x.add_(y, alpha=alpha).tolist() == wanted
+    if dtype == "float16":
+        with pytest.raises(RuntimeError, match="without overflow"):
+            torch.add(x, y, alpha=1e6)

@@ -36,6 +36,10 @@ class OnElements:
         value = PRIMS[primitive].impl(self.o, *operands, **params)
         return value if self.half is None else value.astype(self.half).astype(self.o.float32)
 
+    def _number(self, x: Any) -> Any:
+        """A number in a sum, which is rounded first (in a product it isn't)."""
+        return x if self.half is None else x.astype(self.half).astype(self.o.float32)
+
     def regularised(self, param: Any, grad: Any, weight_decay: Any, maximize: bool) -> Any:
         if maximize:
             grad = self._run("neg", grad)
@@ -59,7 +63,8 @@ class OnElements:
         return self._run("addcdiv", x, y, z, value=value)
 
     def add_scaled(self, x: Any, y: Any, factor: Any) -> Any:
-        return self._run("add", x, self._run("mul", y, factor))
+        product = PRIMS["mul"].impl(self.o, y, self._number(factor))
+        return self._run("add", x, product)
 
     plus_scaled = add_scaled
 
@@ -76,9 +81,7 @@ class OnElements:
         return self.root(self.add_product(x, mean, mean, -1))
 
     def plus(self, x: Any, number: Any) -> Any:
-        if self.half is not None:  # a sum rounds its number first, a product does not
-            number = number.astype(self.half).astype(self.o.float32)
-        return self._run("add", x, number)
+        return self._run("add", x, self._number(number))
 
     def over(self, x: Any, number: Any) -> Any:
         return self._run("true_divide", x, number)

@@ -10,6 +10,7 @@ broadcast themselves, in this family rule: separate casts and expands would cost
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -352,7 +353,7 @@ class InplaceForm(Form):
         call: Any = _inplace(self.rule, name)
         call.public = call
         if self.rule.scaled:
-            call = _with_alpha(call)
+            call = _with_alpha(call, in_place=True)
         call.__doc__ = self.__doc__
         name_it(call, name, module)
         return call
@@ -498,8 +499,8 @@ def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
     return call
 
 
-def _with_alpha(call: Callable[..., Any]) -> Callable[..., Any]:
-    """add and sub take `alpha`, a factor for the second operand."""
+def _with_alpha(call: Callable[..., Any], in_place: bool = False) -> Callable[..., Any]:
+    """add and sub take `alpha`, a factor for the second operand. Half types round it, but not the product."""
 
     def scaled(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Any:
         if alpha.__class__ is not int or alpha != 1:
@@ -509,7 +510,11 @@ def _with_alpha(call: Callable[..., Any]) -> Callable[..., Any]:
         return call(input, other) if out is None else call(input, other, out=out)
 
     def by_factor(input: Any, other: Any, alpha: Any, out: Tensor | None = None) -> Any:
-        return call(input, _scale(input, other, alpha), **_given(out=out))
+        kind = common_dtype((input, other), "same")
+        scaled_other = _scale(other, alpha, kind)
+        if kind not in HALF or in_place or out is not None:
+            return call(input, scaled_other, **_given(out=out))
+        return call(input.to(dtypes.float32) if isinstance(input, Tensor) else input, scaled_other).to(kind)
 
     call.public = scaled  # type: ignore[attr-defined]
     return scaled
@@ -519,14 +524,18 @@ def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _scale(input: Any, other: Any, alpha: Any) -> Any:
-    kind = common_dtype((input, other), "same")
+def _scale(other: Any, alpha: Any, kind: dtype) -> Any:
     if isinstance(alpha, bool) and kind is not dtypes.bool_:
         raise RuntimeError("Boolean alpha only supported for Boolean results.")
     if isinstance(alpha, float) and not kind.is_floating_point and not kind.is_complex:
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
     if isinstance(alpha, complex) and not kind.is_complex:
         raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
+    if kind in HALF:
+        rounded = float(state.run(kind.np.type, alpha))
+        if math.isinf(rounded) and not math.isinf(alpha):
+            raise RuntimeError(f"value cannot be converted to type {kind} without overflow (alpha is {alpha})")
+        alpha, kind = rounded, dtypes.float32
     if isinstance(other, Tensor) and other.dtype is not kind:
         # The product has the type of the sum: a bfloat16 operand of a float32 sum must not round it.
         other = other.to(kind)
