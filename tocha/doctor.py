@@ -15,7 +15,7 @@ from tocha.version import __version__
 
 REQUIRED = ("numpy", "scipy", "ml_dtypes", "llvmlite")
 OPTIONAL = ("cupy-cuda13x", "cupy-cuda12x", "triton", "scikit-learn")
-SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+SETTINGS = ("TOCHA_EAGER", "TOCHA_COMPILE", "TOCHA_NATIVE_MIN", "TOCHA_CACHE_DIR", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 
 
 def _version(package: str) -> str | None:
@@ -32,6 +32,20 @@ def _blas() -> str:
     build = np.show_config(mode="dicts")
     blas = (build or {}).get("Build Dependencies", {}).get("blas", {})
     return f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
+
+
+def _native() -> Iterator[tuple[str, str]]:
+    """What kernels for the CPU are compiled for, whether one gives the right result, and what the cache holds."""
+    from tocha.inductor import cache, jit, service
+
+    try:
+        triple, cpu, _ = jit.host()
+        ok = service.self_test()
+        yield "native kernels", f"{cpu} ({triple.split('-')[0]})" if ok else f"{cpu}: WRONG RESULT, set TOCHA_EAGER=numpy"
+    except Exception as error:  # any failure is a finding: NumPy serves
+        yield "native kernels", f"none, NumPy serves: {type(error).__name__}: {error}"
+    count, size = cache.usage()
+    yield "cpu kernel cache", f"{cache.directory()} ({count} kernels, {size / 2**20:.1f} MB)"
 
 
 def _cupy_cache() -> Path:
@@ -62,6 +76,7 @@ def report() -> Iterator[tuple[str, str]]:
     for name in SETTINGS:
         if name in os.environ:
             yield name, os.environ[name]
+    yield from _native()
     found = devices()
     yield "devices", ", ".join(found)
     for name in found[1:]:

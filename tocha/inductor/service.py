@@ -79,6 +79,21 @@ def _serve(make: Callable[[], Any], put: Callable[[Any], None]) -> None:
         put(made)
 
 
+def self_test() -> bool:
+    """Whether a kernel compiled now (or taken from the cache) computes x² - x right, threads included."""
+    import numpy as np
+
+    from tocha.inductor import entry, pointwise
+
+    made = pointwise.make("self_test", lambda o, x: o.sub(o.mul(x, x), x), ("f64",), "f64", "f64", {}, 1, "11")
+    x = np.linspace(-3, 3, 500_001)
+    out = np.empty_like(x)
+    with jit.LOCK:
+        builtin = entry.build(made.kernel, made.grain)
+    builtin(out, x, x.size)
+    return bool(np.array_equal(out, x * x - x))
+
+
 def _stop() -> None:
     """LLVM must not be at work while the process takes its libraries down."""
     global _worker
