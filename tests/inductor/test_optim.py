@@ -25,11 +25,6 @@ OPTIONS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _compile_now(monkeypatch):
-    monkeypatch.setenv("TOCHA_COMPILE", "now")
-
-
 @pytest.fixture
 def left(monkeypatch):
     """The numbers of rows that each native update left to the tensors."""
