@@ -75,10 +75,12 @@ def _want(kernel: _Kernel, name: str, rule: Any, names: Sequence[str], written: 
     if kernel.wanted != (1 if service.now() else _WANTED):
         return
     from tocha.inductor import lists
-    from tocha.inductor.loop_ir import HALVES, Buffer
+    from tocha.inductor.loop_ir import FLOATS, HALVES, Buffer
 
     def make() -> Any:
-        type = modules.lower.NP_TYPES[dtype]
+        type = modules.lower.NP_TYPES.get(dtype)
+        if type not in (*HALVES, *FLOATS):
+            raise modules.lower.Unsupported(f"{name} of {dtype}")
         half = type in HALVES
         made = lists.make(
             name, lambda o, *x, **numbers: rule(o, dtype if half else None, *x, **numbers), [Buffer(n, type) for n in names], written,
