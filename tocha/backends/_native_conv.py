@@ -58,11 +58,15 @@ def _kernel(name: str, dtype: Any) -> Any:
         return None
 
     def build() -> Any:
-        from tocha.inductor.templates import conv, depthwise, windows
+        from tocha.inductor.templates import conv, depthwise, weight, windows
 
         make, g = modules.entry.build_template, _geometry(dtype)
         if name == "pack":
             return make(name, conv.PACK_BUFFERS, conv.PACK_SIZES, conv.pack_weight(g))
+        if name == "weight":
+            return make(name, weight.BUFFERS, weight.SIZES, weight.code(g))
+        if name == "weight_sum":
+            return make(name, weight.SUM_BUFFERS, weight.SUM_SIZES, weight.sum_code(g))
         code = {"conv": conv.code, "depthwise": depthwise.code, "depthwise_weight": depthwise.weight_code}[name]
         return make(name, windows.BUFFERS, windows.SIZES, code(g))
 
@@ -190,10 +194,9 @@ def weight_gradient(g: Any, x: Any, *, kernel: Shape, stride: Shape, padding: Pa
     if not _serves(x, g, (o, per, *kernel), _product(g.shape) * per * taps):
         return None
     outputs = o // groups
-    if groups < 8 or per != 1 or outputs > 8:
-        return None
-    main = _kernel("depthwise_weight", x.dtype)
-    if main is None:
+    deep = groups < 8 or per != 1 or outputs > 8
+    main, add = _kernel("weight" if deep else "depthwise_weight", x.dtype), _kernel("weight_sum", x.dtype) if deep else None
+    if main is None or (deep and add is None):
         return None
     g = np.ascontiguousarray(g)
     out = np.empty((o, per, *kernel), x.dtype)
@@ -201,15 +204,32 @@ def weight_gradient(g: Any, x: Any, *, kernel: Shape, stride: Shape, padding: Pa
 
     def make() -> Any:
         from tocha.inductor.templates import conv, depthwise
+        from tocha.inductor.templates import weight as products
 
-        lines = _lines(conv.forward_line, x.shape[2:], kernel, stride, padding, dilation, g.shape[2:])
-        geometry = depthwise.single(_geometry(x.dtype))
+        x_steps, g_steps, spread = _steps(x), _steps(g), _three(dilation, 1)
+        if _merged(x, kernel, stride, padding):
+            length = _product(g.shape[2:])
+            lines = _lines(conv.forward_line, (length,), (1,), (1,), ((0, 0),), (1,), (length,))
+            x_steps, g_steps = ((*s[:2], length, length, 1) for s in (x_steps, g_steps))
+        else:
+            lines = _lines(conv.forward_line, x.shape[2:], kernel, stride, padding, dilation, g.shape[2:])
+        geometry, slots = _geometry(x.dtype), threads.get_num_threads()
+        if deep:
+            return products.plan(geometry, lines, spread, x.shape[0], groups, per, outputs, x_steps, g_steps, slots)
+        geometry = depthwise.single(geometry)
         plan = conv.plan(
-            geometry, lines, x.shape[0], groups, 1, outputs, _steps(x), _steps(g), 0, (0, 0), threads.get_num_threads(),
-            aside=taps * outputs * geometry.lanes,
-        )  # fmt: skip
+            geometry, lines, x.shape[0], groups, 1, outputs, x_steps, g_steps, 0, (0, 0), slots, aside=taps * outputs * geometry.lanes
+        )
         plan.work[0] = groups
         return plan
 
-    _call(main, native.remember(key, make), out, x, g, out)
+    plan = native.remember(key, make)
+    if not deep:
+        _call(main, plan, out, x, g, out)
+        return out
+    partial = np.empty(plan.partial, x.dtype)
+    slots = int(plan.work[-1])
+    main(partial, x, g, np.zeros(slots, np.int64), np.empty(slots * plan.scratch, x.dtype), plan.table, plan.work)
+    assert add is not None
+    add(out, partial, plan.sum_work)
     return out

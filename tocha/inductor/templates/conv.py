@@ -39,7 +39,7 @@ def body(g: Geometry) -> Function:
     """The loops over units and what is in them."""
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
     v, s = Vectors(f, g), Fields(f)
-    slot, scratch = windows.take_scratch(f, g)
+    slot, scratch = windows.take_scratch(f, g, s)
     zeros, tile, packed = scratch, v.at(scratch, g.columns), v.at(scratch, front(g))
     for j in range(0, g.columns, g.lanes):
         v.store(Value(f, "zeroinitializer", g.vector), v.at(zeros, j))
@@ -58,7 +58,7 @@ def body(g: Geometry) -> Function:
                     "phase", "void", ("ptr", f["ctx"]), ("ptr", where), ("ptr", out), ("i64", group), ("i64", c0), ("i64", count),
                     ("i64", samples), ("i64", d0), ("i64", h0), ("i64", w0), ("i64", chunk), ("ptr", packed), ("ptr", tile), ("ptr", zeros),
                 )  # fmt: skip
-    windows.give_back(f, slot)
+    windows.give_back(f, s, slot)
     return f
 
 
@@ -139,27 +139,27 @@ def pack_weight(g: Geometry) -> str:
     """The module of the kernel that packs weights; its units are row blocks of groups. `taps`: for each phase count, place, then the places of its taps."""
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
     v = Vectors(f, g)
-    slots = {name: i for i, name in enumerate((*PACK_BUFFERS, *PACK_SIZES))}
-    s = {n: f.load("ptr" if n in PACK_BUFFERS else "i64", f.at(f["ctx"], i, "i64"), 8) for n, i in slots.items()}
+    s = Fields(f, PACK_BUFFERS, PACK_SIZES)
+    blocks, phases, channels, block, outputs, padded_outputs = s.blocks, s.phases, s.channels, s.block, s.outputs, s.padded_outputs
+    table, step_o, step_c = s.taps, s.step_o, s.step_c
     with f.loop(f["lo"], f["hi"]) as unit:
-        group, row = unit // s["blocks"], (unit % s["blocks"]) * g.rows
-        rows = f.min(s["padded_outputs"] - row, g.rows)
-        source = v.at(s["weight"], group * s["group"])
-        lines = [f.min(row + r, s["outputs"] - 1) * s["step_o"] for r in range(g.rows)]
+        group, row = unit // blocks, (unit % blocks) * g.rows
+        rows = f.min(padded_outputs - row, g.rows)
+        source = v.at(s.weight, group * s.group)
+        lines = [f.min(row + r, outputs - 1) * step_o for r in range(g.rows)]
         place = f.variable(0)
-        with f.loop(0, s["phases"]):
+        with f.loop(0, phases):
             start = place.get()
-            taps = f.word(s["taps"], start)
-            target = v.at(s["packed"], group * s["packed_group"] + f.word(s["taps"], start + 1))
-            with f.loop(0, s["channels"], s["block"]) as c0:
-                count = f.min(s["channels"] - c0, s["block"])
-                block = v.at(target, c0 * taps * s["padded_outputs"] + row * count * taps)
+            taps, words = f.word(table, start), f.at(table, start + 2, "i64")
+            target = v.at(s.packed, group * s.packed_group + f.word(table, start + 1))
+            with f.loop(0, channels, block) as c0:
+                count = f.min(channels - c0, block)
+                to = v.at(target, c0 * taps * padded_outputs + row * count * taps)
                 with f.loop(0, count) as c:
-                    inner, to = v.at(source, (c0 + c) * s["step_c"]), v.at(block, c * taps * rows)
-                    words = f.at(s["taps"], start + 2, "i64")
+                    inner, column = v.at(source, (c0 + c) * step_c), v.at(to, c * taps * rows)
                     for height in g.heights:
                         with f.when(rows.equals(height)):
-                            _pack_taps(f, v, height, taps, words, [v.at(inner, line) for line in lines[:height]], to)
+                            _pack_taps(f, v, height, taps, words, [v.at(inner, line) for line in lines[:height]], column)
             place.set(start + 2 + taps)
     return module(f)
 
@@ -181,7 +181,10 @@ def _pack_taps(f: Function, v: Vectors, height: int, taps: Value, words: Value, 
 
 @dataclass(frozen=True)
 class Line:
-    """One spatial dimension of a call: where its planes start, and for each phase (first output, outputs, [(tap, plane, shift)])."""
+    """One spatial dimension of a call: where its planes start, and for each phase (first output, outputs, [(tap, plane, shift)]).
+
+    `low` is the first coordinate of the input that is read (negative: padding), `kernel` the number of taps.
+    """
 
     size: int
     step: int
@@ -189,6 +192,7 @@ class Line:
     phases: tuple[tuple[int, int, tuple[tuple[int, int, int], ...]], ...]
     out_step: int
     kernel: int
+    low: int
 
     @property
     def reach(self) -> int:
@@ -203,7 +207,7 @@ class Line:
 def forward_line(size: int, kernel: int, stride: int, dilation: int, low: int, outputs: int) -> Line:
     residues = sorted({k * dilation % stride for k in range(kernel)})
     taps = tuple([(k, residues.index(k * dilation % stride), k * dilation // stride) for k in range(kernel)])
-    return Line(size, stride, tuple([r - low for r in residues]), ((0, outputs, taps),), 1, kernel)
+    return Line(size, stride, tuple([r - low for r in residues]), ((0, outputs, taps),), 1, kernel, -low)
 
 
 def gradient_line(size: int, kernel: int, stride: int, dilation: int, low: int, outputs: int) -> Line:
@@ -211,7 +215,7 @@ def gradient_line(size: int, kernel: int, stride: int, dilation: int, low: int, 
     met = [[(k, (r + low - k * dilation) // stride) for k in range(kernel) if (r + low - k * dilation) % stride == 0] for r in range(stride)]
     first = min([q for taps in met for _, q in taps], default=0)
     phases = [(r, -(-(size - r) // stride), tuple([(k, 0, q - first) for k, q in reversed(taps)])) for r, taps in enumerate(met) if r < size]
-    return Line(outputs, 1, (first,), tuple(phases), stride, kernel)
+    return Line(outputs, 1, (first,), tuple(phases), stride, kernel, first)
 
 
 @dataclass(frozen=True)

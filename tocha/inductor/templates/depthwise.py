@@ -103,7 +103,7 @@ def body(g: Geometry) -> Function:
     """Forward and input gradient; units are boxes of groups."""
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
     v, s = Vectors(f, g), Fields(f)
-    slot, packed = windows.take_scratch(f, g)
+    slot, packed = windows.take_scratch(f, g, s)
     with f.loop(f["lo"], f["hi"]) as unit:
         n0, d0, h0, w0, group = windows.unit_box(f, s, unit)
         samples = f.min(s.samples - n0, s.box_n)
@@ -134,7 +134,7 @@ def body(g: Geometry) -> Function:
                         call_rows(_ROWS, tall, h)
                 with f.loop(many, box_h) as h:
                     call_rows(1, 1, h)
-    windows.give_back(f, slot)
+    windows.give_back(f, s, slot)
     return f
 
 
@@ -182,7 +182,7 @@ def weight_body(g: Geometry) -> Function:
     """Weight gradient; units are groups, their boxes come in order. `weight` is the output's gradient (its strides in out_*), `out` the result."""
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
     v, s = Vectors(f, g), Fields(f)
-    slot, sums = windows.take_scratch(f, g)
+    slot, sums = windows.take_scratch(f, g, s)
     where = f.at(s.table, s.planes * 3, "i64")
     count, offsets = f.word(where, 0), f.at(s.table, f.word(where, 1), "i64")
     packed = v.at(sums, count * s.outputs * g.lanes)
@@ -211,7 +211,7 @@ def weight_body(g: Geometry) -> Function:
             start = "-0.0"
             total = f.call(f"llvm.vector.reduce.fadd.{g.suffix}", g.scalar, (g.scalar, start), (g.vector, line), declare=True)
             v.store(total, v.at(s.out, group * count * s.outputs + t))
-    windows.give_back(f, slot)
+    windows.give_back(f, s, slot)
     return f
 
 

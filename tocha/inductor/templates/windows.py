@@ -29,23 +29,22 @@ SIZES = (
     "x_n", "x_c", "x_d", "x_h", "x_w", "out_n", "out_c", "out_d", "out_h", "out_w",
     "phases", "weight_group", "tall", "across", "scratch_size", "slots",
 )  # fmt: skip
-_SLOT = {name: number for number, name in enumerate((*BUFFERS, *SIZES))}
 
 
 class Fields:
     """`fields.name`: the number or address of that name in ctx, loaded where first used."""
 
-    def __init__(self, f: Function) -> None:
-        self._f = f
+    def __init__(self, f: Function, buffers: tuple[str, ...] = BUFFERS, sizes: tuple[str, ...] = SIZES) -> None:
+        self._f, self._buffers = f, buffers
+        self._slots = {name: number for number, name in enumerate((*buffers, *sizes))}
 
     def __getattr__(self, name: str) -> Value:
         f = self._f
-        return f.load("ptr" if name in BUFFERS else "i64", f.at(f["ctx"], _SLOT[name], "i64"), 8)
+        return f.load("ptr" if name in self._buffers else "i64", f.at(f["ctx"], self._slots[name], "i64"), 8)
 
 
-def take_scratch(f: Function, g: Geometry) -> tuple[Value, Value]:
+def take_scratch(f: Function, g: Geometry, fields: Fields) -> tuple[Value, Value]:
     """(slot, address) of scratch that no other thread uses, aligned to 64 bytes. `give_back` ends it."""
-    fields = Fields(f)
     flags, slots = fields.flags, fields.slots
     slot = f.variable(0)
     found = f.variable(1)
@@ -58,8 +57,8 @@ def take_scratch(f: Function, g: Geometry) -> tuple[Value, Value]:
     return slot.get(), f.op(f"inttoptr i64 {(number & -64).name} to ptr", "ptr")
 
 
-def give_back(f: Function, slot: Value) -> None:
-    f.emit(f"store atomic i64 0, ptr {f.at(Fields(f).flags, slot, 'i64').name} release, align 8")
+def give_back(f: Function, fields: Fields, slot: Value) -> None:
+    f.emit(f"store atomic i64 0, ptr {f.at(fields.flags, slot, 'i64').name} release, align 8")
 
 
 def unit_box(f: Function, s: Fields, unit: Value) -> tuple[Value, Value, Value, Value, Value]:
