@@ -20,6 +20,18 @@ COUNTERS = frozenset((np.dtype(np.float32), np.dtype(np.float64)))  # types in w
 _WANTED, _VARIANTS = 3, 8
 
 
+def alike(row: Sequence[Any]) -> bool:
+    """Whether arrays are NumPy's, of one type and shape, the first can be written to and shares no memory with the second."""
+    first = row[0]
+    if first.__class__ is not ndarray or not first.flags.writeable:
+        return False
+    dtype, shape = first.dtype, first.shape
+    for a in row:
+        if a.__class__ is not ndarray or a.dtype is not dtype or a.shape != shape:
+            return False
+    return len(row) == 1 or not np.may_share_memory(first, row[1])
+
+
 class _Kernel:
     """`run` is None while the kernel is being compiled and where it can't be; `params` name the numbers it takes."""
 
@@ -41,7 +53,7 @@ def find(
     `half` is the type to round to after each operation, None for float32 and float64. Floats in `params` may differ from call to call.
     """
     key = (name, dtype, *names, *[v for v in params.values() if v.__class__ is not float])
-    known = _kernels.get(key)
+    known = _kernels.get(key) if ON else None
     if known is None:
         modules = native.inductor() if ON else None
         if modules is None:

@@ -1,4 +1,4 @@
-"""Pointwise rules over rows of tensors, run natively for all rows in one call: optimizer steps, scaling of gradients.
+"""Pointwise rules over rows of tensors, run natively for all rows in one call, or in NumPy: optimizer steps, scaling of gradients.
 
 A rule is `rule(o, elements of a row…, **numbers) -> new values of those that are written`, on the operations of `OnElements`; the caller has the same
 rule, or operators that come to the same, for what `fused_update` leaves. Both ways round alike: after each operation, to the tensors' type.
@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 from tocha.autograd.graph import bump_all
 from tocha.autograd.mode import state as mode
-from tocha.backends import native_lists
+from tocha.backends import cpu, native_lists
 from tocha.dispatch.override import FUNCTION_MODES, HOLLOW, INTERPRETERS, NO_DISPATCH, PLAIN
 from tocha.prims.pointwise import ALL as PRIMS
 
 _EXACT = 1 << 24  # up to here a float32 counts exactly
+_SMALL = 16384  # elements up to which NumPy's temporaries cost less than tensors
 
 
 class Rule(NamedTuple):
@@ -90,7 +91,7 @@ class OnElements:
 def fused_update(
     rule: Rule, columns: dict[str, list[Any]], numbers: Callable[[float], dict[str, Any]], steps: list[Any] | None = None
 ) -> Sequence[int]:
-    """Run `rule` natively on the rows of `columns` (a list of tensors for each operand, by name); returns the numbers of the rows that are left.
+    """Run `rule` on the rows of `columns` (a list of tensors for each operand, by name); returns the numbers of the rows that are left.
 
     `numbers(step)` are the rule's numbers and flags at a step (1 without `steps`); `steps` are the rows' counters, counted up here for rows that are done.
     Left are rows of other devices and types, with strides, or with one memory for two of their tensors; all rows if one tensor is of a
@@ -98,7 +99,7 @@ def fused_update(
     """
     first, count = next((name, len(column)) for name, column in columns.items())
     left = range(count)
-    if mode.grad or FUNCTION_MODES or INTERPRETERS or not native_lists.ON or not count:
+    if mode.grad or FUNCTION_MODES or INTERPRETERS or not count:
         return left
     for column in columns.values():
         if not _plain(column):
@@ -165,8 +166,21 @@ def _run(rule: Rule, dtype: Any, rows: Sequence[int], arrays: dict[str, list[Any
     written = [name for name in arrays if name not in rule.read]
     kernel = native_lists.find(rule.name, lambda o, half, *x, **n: rule.apply(OnElements(o, half), *x, **n), tuple(arrays), written, dtype, params)
     if kernel is None or kernel.run is None:
-        return ()
+        return _run_on_arrays(rule, dtype, rows, arrays, params)
     run, values = kernel.run, [params[name] for name in kernel.params]
     if run(*arrays.values(), *values):
         return rows
     return [i for k, i in enumerate(rows) if run(*[[column[k]] for column in arrays.values()], *values)]
+
+
+def _run_on_arrays(rule: Rule, dtype: Any, rows: Sequence[int], arrays: dict[str, list[Any]], params: dict[str, Any]) -> Sequence[int]:
+    """The rule in NumPy on small rows, without tensors around each operation: while there is no kernel, and without a compiler."""
+    if dtype not in native_lists.COUNTERS:
+        return ()
+    o, written, done = OnElements(cpu, None), [k for k, name in enumerate(arrays) if name not in rule.read], []
+    for i, row in zip(rows, zip(*arrays.values(), strict=True), strict=True):
+        if native_lists.alike(row) and row[0].size <= _SMALL:
+            for k, value in zip(written, mode.run(rule.apply, o, *row, **params), strict=True):
+                row[k][...] = value
+            done.append(i)
+    return done
