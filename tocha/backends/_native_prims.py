@@ -93,7 +93,7 @@ def _variance(arrays: list[Any], params: dict[str, Any]) -> Any:
     x, dim = arrays[0], params["dim"]
     if x.dtype not in _FLOAT_NP:
         return None
-    middle = reduce("mean", [x], dim, True, _FLOAT64)
+    middle = reduce("mean", [x], dim, True, _FLOAT64, _FLOAT64)
     squares = None if middle is None else reduce("apart_sum", [x, middle], dim, params["keepdim"], _FLOAT64, _FLOAT64)
     if squares is None:
         return None
@@ -201,11 +201,19 @@ def _type_of(a: Any) -> Any:
     return None if a is None else a.dtype
 
 
-def _layer_norm(arrays: list[Any], params: dict[str, Any]) -> Any:
+def _standardize(arrays: list[Any], params: dict[str, Any]) -> Any:
     x, weight, bias = arrays
-    found = _standardized_rows(x, params)
+    if x.dtype not in _FLOAT_NP or not x.flags.c_contiguous or any(a is not None and a.dtype not in _FLOAT_NP for a in (weight, bias)):
+        return None
+    rows = _standardized_rows(x, params)
+    if rows is not None and _is_vector(weight, rows[1]) and _is_vector(bias, rows[1]):
+        return _layer_norm(x, weight, bias, params, *rows)
+    return _standardize_any(x, weight, bias, params)
+
+
+def _layer_norm(x: Any, weight: Any, bias: Any, params: dict[str, Any], rows: int, n: int) -> Any:
     modules = native.inductor()
-    if found is None or modules is None or x.dtype not in _FLOAT_NP or not (_is_vector(weight, found[1]) and _is_vector(bias, found[1])):
+    if modules is None:
         return None
     names = modules.lower.NP_TYPES
     given = [_type_of(weight), _type_of(bias)]
@@ -220,22 +228,43 @@ def _layer_norm(arrays: list[Any], params: dict[str, Any]) -> Any:
     moments = tuple([1 if d in params["axes"] else n for d, n in enumerate(shape)])
     kind = _compute(x.dtype)
     out, mean, var = np.empty(x.shape, x.dtype), np.empty(moments, kind), np.empty(moments, kind)
-    builtin(out, mean, var, x, *[a for a in (weight, bias) if a is not None], params["eps"], _work(*found))
+    builtin(out, mean, var, x, *[a for a in (weight, bias) if a is not None], params["eps"], _work(rows, n))
     return out, mean, var
 
 
-def _layer_norm_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
+def _standardize_any(input: Any, weight: Any, bias: Any, params: dict[str, Any]) -> Any:
+    """Moments over any axes (batch, group and instance normalisation): two reductions and one pass that writes."""
+    kind, axes, affine = _compute(input.dtype), params["axes"], params["affine"]
+    x = input.reshape(params["shape"])
+    mean = reduce("mean", [x], axes, True, kind, _FLOAT64)
+    var = None if mean is None else reduce("apart_mean", [x, mean], axes, True, kind, _FLOAT64)
+    if var is None:
+        return None
+    scale = 1 / np.sqrt(var + kind.type(params["eps"]))
+    operands = [x, mean, scale] + [a.reshape(affine) for a in (weight, bias) if a is not None]
+    rule = _STANDARDIZE if weight is None and bias is None else _STANDARDIZE_BOTH if bias is not None and weight is not None else None
+    out = None if rule is None else pointwise(rule, operands, kind, input.dtype)
+    return None if out is None else (out.reshape(input.shape), mean, var)
+
+
+def _standardize_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
     g, x, weight, mean, var = arrays
-    found = _standardized_rows(x, params)
+    kind = _compute(x.dtype)
+    if x.dtype not in _FLOAT_NP or g.dtype is not x.dtype or mean.dtype is not kind or var.dtype is not kind:
+        return None
+    if not all(a.flags.c_contiguous for a in (g, x, mean, var)) or (weight is not None and weight.dtype not in _FLOAT_NP):
+        return None
+    rows = _standardized_rows(x, params)
+    if rows is not None and _is_vector(weight, rows[1]):
+        return _layer_norm_backward(g, x, weight, mean, var, params["eps"], *rows)
+    return _standardize_backward_any(g, x, weight, mean, var, params)
+
+
+def _layer_norm_backward(g: Any, x: Any, weight: Any, mean: Any, var: Any, eps: float, rows: int, n: int) -> Any:
     modules = native.inductor()
-    if found is None or modules is None or x.dtype not in _FLOAT_NP or not _is_vector(weight, found[1]):
+    if modules is None:
         return None
-    if g.dtype is not x.dtype or not g.flags.c_contiguous or not mean.flags.c_contiguous or not var.flags.c_contiguous:
-        return None
-    names, kind = modules.lower.NP_TYPES, _compute(x.dtype)
-    if mean.dtype is not kind or var.dtype is not kind:
-        return None
-    given = _type_of(weight)
+    names, kind, given = modules.lower.NP_TYPES, _compute(x.dtype), _type_of(weight)
     builtin = native.kernel(
         ("layer_norm_backward", x.dtype, given),
         lambda: modules.rows.layer_norm_backward(names[x.dtype], names[kind], None if given is None else names[given]),
@@ -243,22 +272,42 @@ def _layer_norm_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
     )
     if builtin is None:
         return None
-    rows, n = found
-    sums = _column_sums(modules, g.reshape(rows, n), x.reshape(rows, n), mean.reshape(rows, 1), var.reshape(rows, 1), params["eps"], kind)
-    if sums is None:
-        return None
-    out = np.empty(x.shape, x.dtype)
-    builtin(out, g, x, mean, var, *([] if weight is None else [weight]), params["eps"], _work(rows, n))
+    units = -(-rows // modules.rows.ROWS)
+    work = native.remember(("grouped rows", rows, n), lambda: np.array([units, max(1, 8192 // (n * modules.rows.ROWS)), n, rows], np.int64))
+    out, of_weight, of_bias = np.empty(x.shape, x.dtype), np.empty(n, kind), np.empty(n, kind)
+    partial = np.empty(2 * units * n, kind)
+    builtin(out, of_weight, of_bias, partial, g, x, mean, var, *([] if weight is None else [weight]), eps, work)
     shape = (n,) if weight is None else weight.shape
-    return out, sums[0].reshape(shape), sums[1].reshape(shape)
+    return out, of_weight.reshape(shape), of_bias.reshape(shape)
 
 
-def _column_sums(modules: Any, g: Any, x: Any, mean: Any, var: Any, eps: float, kind: Any) -> Any:
-    """Gradients of weight and bias: sums over rows of g * (x - mean) / sqrt(var + eps) and of g."""
-    scale = 1 / np.sqrt(var + kind.type(eps))
-    of_weight = reduce("normal_sum", [g, x, mean, scale], (0,), False, kind)
-    of_bias = reduce("sum", [g], (0,), False, kind)
-    return None if of_weight is None or of_bias is None else (of_weight, of_bias)
+def _standardize_backward_any(grad: Any, input: Any, weight: Any, mean: Any, var: Any, params: dict[str, Any]) -> Any:
+    """As the primitive's formula says, each sum over elements one reduction."""
+    kind, shape, axes, affine = _compute(input.dtype), params["shape"], params["axes"], params["affine"]
+    g, x = grad.reshape(shape), input.reshape(shape)
+    scale = 1 / np.sqrt(var + kind.type(params["eps"]))
+    lead = len(shape) - len(affine)
+    summed = (*range(lead), *(lead + i for i, s in enumerate(affine) if s == 1 and shape[lead + i] != 1))
+    of_weight, of_bias = reduce("normal_sum", [g, x, mean, scale], summed, True, kind), reduce("sum", [g], summed, True, kind)
+    if of_weight is None or of_bias is None:
+        return None
+    factor = None if weight is None else weight.reshape((1,) * lead + affine)
+    if summed == axes:
+        total, along = (of_bias, of_weight) if factor is None else (of_bias * factor, of_weight * factor)
+    elif factor is None:
+        total, along = reduce("sum", [g], axes, True, kind), reduce("normal_sum", [g, x, mean, scale], axes, True, kind)
+    else:
+        wide = np.broadcast_to(factor, shape)
+        total = reduce("weighted_sum", [g, wide], axes, True, kind)
+        along = reduce("weighted_normal_sum", [g, wide, x, mean, scale], axes, True, kind)
+    if total is None or along is None:
+        return None
+    n = kind.type(x.size // max(1, total.size))
+    operands = [g, x, mean, scale, total / n, along / n]
+    rule = _STANDARDIZE_SLOPE if factor is None else _WEIGHTED_SLOPE
+    out = pointwise(rule, operands if factor is None else [*operands, factor], kind, input.dtype)
+    flat = (of_weight.size,) if weight is None else weight.shape
+    return None if out is None else (out.reshape(input.shape), of_weight.reshape(flat), of_bias.reshape(flat))
 
 
 # ---- losses
@@ -354,6 +403,14 @@ class _Rule:
 _COPY = _Rule("copy", lambda o, x: x)
 _WHERE = _Rule("where", lambda o, c, x, y: o.where(c, x, y))
 _KEEP = _Rule("keep", lambda o, x, c: o.where(c, x, 0))
+_STANDARDIZE = _Rule("standardize", lambda o, x, m, s: o.mul(o.sub(x, m), s))
+_STANDARDIZE_BOTH = _Rule("standardize_both", lambda o, x, m, s, w, b: o.add(o.mul(o.mul(o.sub(x, m), s), w), b))
+_STANDARDIZE_SLOPE = _Rule(
+    "standardize_slope", lambda o, g, x, m, s, total, along: o.mul(o.sub(o.sub(g, o.mul(o.mul(o.sub(x, m), s), along)), total), s)
+)
+_WEIGHTED_SLOPE = _Rule(
+    "weighted_slope", lambda o, g, x, m, s, t, a, w: o.mul(o.sub(o.sub(o.mul(g, w), o.mul(o.mul(o.sub(x, m), s), a)), t), s)
+)
 _MSE_SLOPE = _Rule("mse_slope", lambda o, g, x, y, *, factor: o.mul(o.sub(x, y), o.mul(g, factor)))
 
 
@@ -412,5 +469,5 @@ RUNS: dict[str, Run] = {
     "log_softmax_backward": _on_rows("log_softmax_backward"),
     "mse": _mse, "mse_backward": _mse_backward, "cross_entropy": _cross_entropy, "cross_entropy_backward": _cross_entropy_backward,
     "logsumexp": _logsumexp, "cast": _cast, "clone": _clone, "where": _where, "keep": _keep,
-    "standardize": _layer_norm, "standardize_backward": _layer_norm_backward,
+    "standardize": _standardize, "standardize_backward": _standardize_backward,
 }  # fmt: skip

@@ -204,6 +204,8 @@ class _Function:
         old = self.op(f"load {VALUE[type]}, ptr {slot}")
         if type in FLOATS and s.op in ("add", "mul"):
             new = self.op(f"{_FLOAT_OPS[s.op]} {_SUM} {VALUE[type]} {old}, {value}")
+        elif type in FLOATS:  # either zero will do: that saves half of the instructions
+            new = self.intrinsic({"min": "minimum", "max": "maximum"}[s.op], type, old, value, flags="nsz")
         else:
             new = self.binary(s.op, type, old, value)
         self.emit(f"store {VALUE[type]} {new}, ptr {slot}")

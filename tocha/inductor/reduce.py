@@ -102,6 +102,8 @@ KINDS: dict[str, Kind] = {
     "apart_sum": Kind("add", _apart),
     "apart_mean": Kind("add", _apart, end=lambda total, count: total / convert(count, "f64")),
     "normal_sum": Kind("add", _normal),
+    "weighted_sum": Kind("add", lambda g, weight: g * weight),
+    "weighted_normal_sum": Kind("add", lambda g, weight, x, middle, scale: g * weight * ((x - middle) * scale)),
 }
 START: dict[str, Callable[[str], Expr]] = {
     "add": lambda type: const(0, type), "mul": lambda type: const(1, type), "or": lambda type: const(0, type), "and": lambda type: const(-1, type),

@@ -23,6 +23,7 @@ from tocha.inductor.loop_ir import (
     Index,
     Kernel,
     Load,
+    Local,
     Loop,
     Param,
     Read,
@@ -45,10 +46,10 @@ Each = Callable[[Expr], Expr]
 class Row:
     """The statements for one row. `compute` is the type elements are computed with in."""
 
-    def __init__(self, buffers: dict[str, str], compute: str) -> None:
-        self.buffers, self.compute = buffers, compute
+    def __init__(self, buffers: dict[str, str], compute: str, index: str = "unit") -> None:
+        self.buffers, self.compute, self.row = buffers, compute, Index(index)
         self.statements: list[Statement] = []
-        self.start = Index("unit") * Size("n")
+        self.start = self.row * Size("n")
         self.loops = 0
 
     def load(self, name: str, j: Expr, whole: bool = True) -> Expr:
@@ -59,10 +60,10 @@ class Row:
 
     def per_row(self, name: str) -> Expr:
         """The row's element of a buffer with one for each row."""
-        return convert(Load(name, Index("unit"), self.buffers[name]), self.compute)
+        return convert(Load(name, self.row, self.buffers[name]), self.compute)
 
     def put_row(self, name: str, value: Expr) -> None:
-        self.statements.append(Store(name, Index("unit"), convert(value, self.buffers[name])))
+        self.statements.append(Store(name, self.row, convert(value, self.buffers[name])))
 
     def target(self) -> Expr:
         """The row's class, as an index into it."""
@@ -200,10 +201,14 @@ def layer_norm(type: str, compute: str, weight: str | None, bias: str | None) ->
     return row.kernel("layer_norm", (Param("eps", "f64"),))
 
 
+ROWS = 64  # of layer_norm_backward's units
+
+
 def layer_norm_backward(type: str, compute: str, weight: str | None) -> Kernel:
-    """The gradient with respect to the input; that of weight and bias is a sum over rows."""
-    buffers = {"grad": type, "g": type, "x": type, "mean": compute, "var": compute} | ({} if weight is None else {"weight": weight})
-    row = Row(buffers, compute)
+    """The gradients with respect to input, weight and bias. A unit is 64 rows: it leaves its part of the latter two, sums over
+    rows, in `partial` (first all units' parts of weight, then of bias), and `finish` adds the parts."""
+    buffers = {"grad": type, "of_weight": compute, "of_bias": compute, "partial": compute, "g": type, "x": type, "mean": compute, "var": compute}
+    row = Row(buffers | ({} if weight is None else {"weight": weight}), compute, "row")
     middle = row.let("middle", row.per_row("mean"))
     scale = row.let("scale", 1.0 / Unary("sqrt", row.per_row("var") + convert(Param("eps", "f64"), compute)))
 
@@ -214,11 +219,56 @@ def layer_norm_backward(type: str, compute: str, weight: str | None) -> Kernel:
     def normal(j: Expr) -> Expr:
         return (row.load("x", j) - middle) * scale
 
-    count = convert(Size("n"), "f64")
+    n, unit = Size("n"), Index("unit")
+    count = convert(n, "f64")
     total, along = row.sums(inner, lambda j: inner(j) * normal(j))
     mean_inner, mean_along = row.let("mean_inner", convert(total / count, compute)), row.let("mean_along", convert(along / count, compute))
     row.each("grad", lambda j: (inner(j) - normal(j) * mean_along - mean_inner) * scale)
-    return row.kernel("layer_norm_backward", (Param("eps", "f64"),))
+    at = {"of_weight": unit * n, "of_bias": (Size("units") + unit) * n}
+    j = Index("k")
+
+    def add(name: str, value: Expr) -> Statement:
+        return Store("partial", at[name] + j, Load("partial", at[name] + j, compute) + value)
+
+    row.statements.append(Loop("k", _ZERO, n, (add("of_weight", row.load("g", j) * normal(j)), add("of_bias", row.load("g", j))), "vector"))
+    zero = Index("z")
+    clear = [Store("partial", place + zero, const(0, compute)) for place in at.values()]
+    last = Binary("min", unit * ROWS + ROWS, Size("rows"))
+    body = (
+        Loop("unit", Size("lo"), Size("hi"), (
+            Loop("z", _ZERO, n, tuple(clear), "vector"), Loop("row", unit * ROWS, last, tuple(row.statements)),
+        )),
+    )  # fmt: skip
+    made = Kernel(
+        "layer_norm_backward", tuple(Buffer(b, t) for b, t in row.buffers.items()), (Param("eps", "f64"),), (n, Size("rows")), body,
+        _added_parts(compute),
+    )  # fmt: skip
+    verify(made)
+    return made
+
+
+def _added_parts(compute: str) -> tuple[Statement, ...]:
+    """of_weight and of_bias from the units' parts, in blocks of columns."""
+    n, c, p, part = Size("n"), Index("c"), Index("p"), Index("part")
+    statements: list[Statement] = [Local("total", "f64", _BLOCK)]
+    column = Index("block") * _BLOCK
+    width = Binary("min", n - column, Const(_BLOCK, "index"))
+    for number, name in enumerate(("of_weight", "of_bias")):
+        def renamed(index: Index, number: int = number) -> Index:
+            return Index(f"{index.name}{number}")
+
+        a, b, d = renamed(c), renamed(p), renamed(part)
+        first = Size("units") * number
+        value = convert(Load("partial", (first + d) * n + column + b, compute), "f64")
+        statements += [
+            Loop(a.name, _ZERO, width, (Store("total", a, const(0, "f64")),), "vector"),
+            Loop(d.name, _ZERO, Size("units"), (Loop(b.name, _ZERO, width, (Store("total", b, Load("total", b, "f64") + value),), "vector"),)),
+            Loop(f"e{number}", _ZERO, width, (
+                Store(name, column + Index(f"e{number}"), convert(Load("total", Index(f"e{number}"), "f64"), compute)),
+            ), "vector"),
+        ]  # fmt: skip
+    blocks = Binary("div", n + (_BLOCK - 1), Const(_BLOCK, "index"))
+    return (Loop("block", _ZERO, blocks, tuple(statements)),)
 
 
 def logsumexp(type: str, compute: str) -> Kernel:
