@@ -27,23 +27,37 @@ _SEEN_AS = {
 def _forward(name: str, dunder: str) -> None:
     """`x + y`: the method's function, handing unknown operands to the other side."""
     function = getattr(Tensor, name)
+    function = getattr(function, "unscaled", function)  # `+` has no alpha to look at
     seen_as = _SEEN_AS.get(dunder)
     short = getattr(function, "short", None)
 
+    def other_side(self: Tensor, other: Any) -> Any:
+        if isinstance(other, (Tensor, bool, int, float, complex)):
+            raise
+        return _with_array(dunder, self, other)
+
     def call(self: Tensor, other: Any) -> Any:
-        if short is not None and not FUNCTION_MODES and (got := short(self, other)) is not None:
-            return got
         try:
-            if seen_as and (FUNCTION_MODES or OVERRIDES[self.__class__] or OVERRIDES[other.__class__]):
+            return function(self, other)
+        except TypeError:
+            return other_side(self, other)
+
+    def short_call(self: Tensor, other: Any) -> Any:
+        if not FUNCTION_MODES and (got := short(self, other)) is not None:
+            return got
+        return call(self, other)
+
+    def renamed_call(self: Tensor, other: Any) -> Any:
+        try:
+            if FUNCTION_MODES or OVERRIDES[self.__class__] or OVERRIDES[other.__class__]:
                 return dispatch_function(getattr(Tensor, seen_as), function, (self, other), {})
             return function(self, other)
         except TypeError:
-            if isinstance(other, (Tensor, bool, int, float, complex)):
-                raise
-            return _with_array(dunder, self, other)
+            return other_side(self, other)
 
-    name_it(call, dunder, "Tensor")
-    setattr(Tensor, dunder, call)
+    chosen = renamed_call if seen_as else call if short is None else short_call
+    name_it(chosen, dunder, "Tensor")
+    setattr(Tensor, dunder, chosen)
 
 
 def _with_array(dunder: str, self: Tensor, other: Any) -> Any:

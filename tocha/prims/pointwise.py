@@ -517,6 +517,7 @@ def _with_alpha(call: Callable[..., Any], in_place: bool = False) -> Callable[..
         return call(input.to(dtypes.float32) if isinstance(input, Tensor) else input, scaled_other).to(kind)
 
     call.public = scaled  # type: ignore[attr-defined]
+    scaled.unscaled = call  # type: ignore[attr-defined]
     return scaled
 
 
