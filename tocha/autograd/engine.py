@@ -190,14 +190,15 @@ def _at_leaf(leaf: Tensor, grad: Tensor, create_graph: bool, targets: Targets | 
 def _accumulate(leaf: Tensor, grad: Tensor, create_graph: bool, references: int) -> None:
     """leaf.grad += grad, then the leaf's post-accumulate hooks. `references` counts who holds the gradient: 2 is the
     engine's variable and the argument of the count, so nobody else."""
-    if grad._a.dtype is not leaf._a.dtype:
+    a, own = grad._a, leaf._a
+    if a.dtype is not own.dtype:
         grad = grad.to(leaf.dtype)
-    a = grad._a
+        a = grad._a
     if create_graph:
         leaf._grad = grad if leaf._grad is None else leaf._grad + grad
     elif leaf._grad is not None:
         leaf._grad.add_(grad)
-    elif references <= 2 and grad._vc is None and not grad._rg and a.strides == leaf._a.strides and _owns(grad, a):
+    elif references <= 2 and grad._vc is None and not grad._rg and a.strides == own.strides and _owns(grad, a):
         leaf._grad = grad
     else:  # `.grad` is changed in place later: it must not share memory with a gradient someone else holds
         leaf._grad = grad.detach().clone()
@@ -210,9 +211,9 @@ def _accumulate(leaf: Tensor, grad: Tensor, create_graph: bool, references: int)
 
 def _owns(grad: Tensor, array: Any) -> bool:
     """Whether nothing but this gradient (and the two callers' variables and the count's argument) holds its memory."""
-    if array.__class__ is not np.ndarray and not namespace(array).owns_memory(array):
-        return False
-    return grad._view is None and getattr(array, "base", None) is None and getrefcount(array) <= 4
+    if array.__class__ is not np.ndarray:
+        return bool(namespace(array).owns_memory(array)) and grad._view is None and getrefcount(array) <= 4
+    return array.base is None and getrefcount(array) <= 4 and grad._view is None
 
 
 class Run:

@@ -26,7 +26,12 @@ def _finish(name: str, input: Tensor, value: Tensor, inplace: bool) -> Tensor:
 _relu, _relu_ = NAMESPACES["torch"]["relu"], NAMESPACES["torch"]["relu_"]
 
 
-@op("F")
+def short_relu(input: Any, inplace: bool = False) -> Tensor | None:
+    """torch.relu asks for overrides itself, but as torch.relu: only plain tensors go there directly."""
+    return _relu(input) if input.__class__ is Tensor and not inplace else None
+
+
+@op("F", short=short_relu)
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(input, 0) (torch docs: torch.nn.functional.relu)."""
     return _relu_(input) if inplace else _relu(input)
