@@ -8,7 +8,7 @@ An input gradient with stride s is s x s (x s) *phases*, one for each residue of
 stride 1 over the output's gradient with those taps that meet the residue, and writes every s-th place. A forward convolution is one phase.
 
 `table` after the planes: seven words for each phase (taps, first offset, first packed weight, first output, outputs along each dimension), then
-the offsets of each phase for a block of channels.
+the offsets in a panel (`runs`), then those of each phase in the packed box for a block of channels.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from tocha.inductor.templates import windows
+from tocha.inductor.templates import runs, windows
 from tocha.inductor.templates.builder import Function, Value, module
 from tocha.inductor.templates.gemm import Geometry, Vectors, call_micro, micros, padded
-from tocha.inductor.templates.windows import Fields, position
+from tocha.inductor.templates.windows import Fields
 
 Shape = tuple[int, ...]
 _PHASE = 7
 PACK_BUFFERS = ("packed", "weight", "taps")
-PACK_SIZES = ("channels", "block", "outputs", "padded_outputs", "blocks", "phases", "group", "step_o", "step_c", "packed_group")
+PACK_SIZES = ("channels", "block", "outputs", "padded_outputs", "blocks", "phases", "group", "step_o", "step_c", "packed_group", "unit_rows")
 
 
 def front(g: Geometry) -> int:
-    """Elements of scratch before the packed input: a row of zeros and a tile."""
-    return g.columns * (g.rows + 1)
+    """Elements of scratch before the packed input: a row of zeros, a tile, its runs and its panel."""
+    return g.zeros + g.columns * g.rows + runs.room(g) + (_STEPS + 1) * g.columns
 
 
 def body(g: Geometry) -> Function:
@@ -40,8 +40,8 @@ def body(g: Geometry) -> Function:
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
     v, s = Vectors(f, g), Fields(f)
     slot, scratch = windows.take_scratch(f, g, s)
-    zeros, tile, packed = scratch, v.at(scratch, g.columns), v.at(scratch, front(g))
-    for j in range(0, g.columns, g.lanes):
+    zeros, tile, packed = scratch, v.at(scratch, g.zeros), v.at(scratch, front(g))
+    for j in range(0, g.zeros, g.lanes):
         v.store(Value(f, "zeroinitializer", g.vector), v.at(zeros, j))
     with f.loop(f["lo"], f["hi"]) as unit:
         chunk = (unit % s.chunks) * s.chunk
@@ -82,71 +82,59 @@ def phase(g: Geometry) -> Function:
     out = v.at(f["out"], f.word(where, 3) + f["d0"] * s.out_d + f["h0"] * s.out_h + f["w0"] * s.out_w)
     more = f["c0"] > 0
     outputs, out_c, out_w = s.outputs, s.out_c, s.out_w
-    width, height, depth = s.plane_w, s.plane_h, s.plane_d
     last_row = f.min(f["chunk"] + s.chunk, s.padded_outputs)
-    end = (((f["samples"] - 1) * depth + box_d - 1) * height + box_h - 1) * width + box_w
-    some = f.both(f.both(box_d > 0, box_h > 0), box_w > 0)
-    cursor = f.variable(f.select(some, 0, end))
-    with f.repeat(lambda: cursor.get() < end):
-        start = cursor.get()
-        at = position(f, start, width, height, depth)
+    dense = s.dense.equals(1)
+    list_of_runs = v.at(f["tile"], g.columns * g.rows)
+    panel = v.at(list_of_runs, runs.room(g))
+    each = f.at(s.table, s.planes * 3 + s.phases * _PHASE, "i64")  # a panel's offsets
+    sizes = [f["samples"], box_d, box_h, box_w]
+    cursor = runs.Cursor(f, sizes, [s.plane_d, s.plane_h, s.plane_w], [s.out_n, s.out_d, s.out_h, out_w])
+    with f.repeat(cursor.more):
+        start = v.at(f["packed"], cursor.position())
+        to = v.at(out, cursor.place())
+        count, used = runs.find_runs(f, g, cursor, dense, list_of_runs)
+        with f.when(dense):
+            types = ("ptr", "i64", "i64", "ptr", "ptr", "ptr")
+            f.call("gather_panel", "void", *zip(types, (list_of_runs, count, steps, f["packed"], offsets, panel), strict=True))
+        columns, places = f.select(dense, panel, start, "ptr"), f.select(dense, each, offsets, "ptr")
+        wide = used > g.lanes
+        direct = f.both(f.both(count.equals(1), used.equals(f.select(wide, g.columns, g.lanes))), out_w.equals(1))
+        with f.loop(f["chunk"], last_row, g.rows) as row:
+            rows = f.min(last_row - row, g.rows)
+            real = f.min(outputs - row, rows)
+            first = [steps, v.at(weight, row * steps), columns, places]
 
-        def skip_row() -> None:
-            cursor.set((at.row + 1) * width)
+            def straight() -> None:
+                call_micro(f, g, rows, wide, [*first, v.at(to, row * out_c), out_c, v.at(bias, row), more])
 
-        def skip_sheet() -> None:
-            cursor.set((at.row - at.h + height) * width)
+            def aside() -> None:
+                start_from = f.select(more, f["zeros"], v.at(bias, row), "ptr")
+                call_micro(f, g, rows, wide, [*first, f["tile"], g.columns, start_from, "false"])
+                f.call(
+                    "place_tile", "void", ("ptr", list_of_runs), ("i64", count), ("ptr", f["tile"]), ("i64", real), ("ptr", v.at(out, row * out_c)),
+                    ("i64", out_c), ("i64", out_w), ("i1", more),
+                )  # fmt: skip
 
-        def tiles() -> None:
-            wide = end - start > g.lanes
-            count = f.select(wide, g.columns, g.lanes)
-            to = v.at(out, at.n * s.out_n + at.d * s.out_d + at.h * s.out_h + at.w * out_w)
-            direct = f.both(box_w - at.w >= count, out_w.equals(1))
-            with f.loop(f["chunk"], last_row, g.rows) as row:
-                rows = f.min(last_row - row, g.rows)
-                real = f.min(outputs - row, rows)
-                whole = f.both(direct, real.equals(rows))
-                first = [steps, v.at(weight, row * steps), v.at(f["packed"], start), offsets]
-
-                def straight() -> None:
-                    target = v.at(to, row * out_c)
-                    call_micro(f, g, rows, wide, [*first, target, out_c, v.at(bias, row), more])
-
-                def aside() -> None:
-                    start_from = f.select(more, f["zeros"], v.at(bias, row), "ptr")
-                    call_micro(f, g, rows, wide, [*first, f["tile"], g.columns, start_from, "false"])
-                    f.call(
-                        "place_tile", "void", ("ptr", f["ctx"]), ("ptr", f["tile"]), ("i64", real), ("i64", start), ("i64", f.min(count, end - start)),
-                        ("ptr", v.at(out, row * out_c)), ("i64", box_d), ("i64", box_h), ("i64", box_w), ("i1", more),
-                    )  # fmt: skip
-
-                f.choose(whole, straight, aside)
-            cursor.set(start + count)
-
-        def inside() -> None:
-            f.choose(at.w < box_w, tiles, skip_row)
-
-        f.choose(f.both(at.h < box_h, at.d < box_d), inside, skip_sheet)
+            f.choose(f.both(direct, real.equals(rows)), straight, aside)
     return f
 
 
 def code(g: Geometry) -> str:
     """The convolution kernel's module."""
-    return module(body(g), phase(g), windows.pack_box(g), windows.pack_row(g), windows.place_tile(g), *micros(g))
+    return module(body(g), phase(g), windows.pack_box(g), windows.pack_row(g), runs.gather_panel(g), runs.place_tile(g), *micros(g))
 
 
 def pack_weight(g: Geometry) -> str:
-    """The module of the kernel that packs weights; its units are row blocks of groups. `taps`: for each phase count, place, then the places of its taps."""
+    """The module of the kernel that packs weights; its units are some row blocks of a group. `taps`: for each phase count, place, then the places of its taps."""
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
     v = Vectors(f, g)
     s = Fields(f, PACK_BUFFERS, PACK_SIZES)
     blocks, phases, channels, block, outputs, padded_outputs = s.blocks, s.phases, s.channels, s.block, s.outputs, s.padded_outputs
     table, step_o, step_c = s.taps, s.step_o, s.step_c
     with f.loop(f["lo"], f["hi"]) as unit:
-        group, row = unit // blocks, (unit % blocks) * g.rows
-        rows = f.min(padded_outputs - row, g.rows)
+        group, start_row = unit // blocks, (unit % blocks) * s.unit_rows
+        end_row = f.min(padded_outputs, start_row + s.unit_rows)
         source = v.at(s.weight, group * s.group)
-        lines = [f.min(row + r, outputs - 1) * step_o for r in range(g.rows)]
         place = f.variable(0)
         with f.loop(0, phases):
             start = place.get()
@@ -154,9 +142,11 @@ def pack_weight(g: Geometry) -> str:
             target = v.at(s.packed, group * s.packed_group + f.word(table, start + 1))
             with f.loop(0, channels, block) as c0:
                 count = f.min(channels - c0, block)
-                to = v.at(target, c0 * taps * padded_outputs + row * count * taps)
-                with f.loop(0, count) as c:
-                    inner, column = v.at(source, (c0 + c) * step_c), v.at(to, c * taps * rows)
+                to = v.at(target, c0 * taps * padded_outputs)
+                with f.loop(0, count) as c, f.loop(start_row, end_row, g.rows) as row:
+                    rows = f.min(end_row - row, g.rows)
+                    inner, column = v.at(source, (c0 + c) * step_c), v.at(to, (row * count + c * rows) * taps)
+                    lines = [f.min(row + r, outputs - 1) * step_o for r in range(g.rows)]
                     for height in g.heights:
                         with f.when(rows.equals(height)):
                             _pack_taps(f, v, height, taps, words, [v.at(inner, line) for line in lines[:height]], column)
@@ -270,11 +260,12 @@ def plan(
         block = -(-block // 2)
     size = boxes(lines, samples, len(planes), max(_SCRATCH // block, 1))
     counts = _counts(lines, samples, size)
-    while groups * _product(counts) < 8 and _product(size) > 256:  # enough for the threads
+    wanted = 1 if slots == 1 else 4 * slots
+    while groups * _product(counts) < wanted and _product(size) > 256:  # enough for the threads
         largest = 0 if size[0] > 1 else 1 if size[1] > 1 else 2 if size[2] > 1 else 3
         size[largest] = -(-size[largest] // 2)
         counts = _counts(lines, samples, size)
-    chunks = max(1, min(row_blocks // 4, -(-8 // (groups * _product(counts)))))
+    chunks = max(1, min(row_blocks // 4, -(-wanted // (groups * _product(counts)))))
     chunk = -(-row_blocks // chunks) * g.rows
     chunks = -(-rows // chunk)
     plane = [size[i + 1] + line.reach for i, line in enumerate(lines)]
@@ -284,11 +275,12 @@ def plan(
         pitch += 16
     scratch = (aside or front(g)) + block * pitch + 2 * g.columns + 64
     packed_group = sum(tap_counts) * channels * rows
-    table, taps = _tables(lines, planes, phases, block, pitch, plane, plane_size, channels * rows, out_strides, kernel)
+    table, taps = _tables(lines, planes, phases, block, pitch, plane, plane_size, channels * rows, out_strides, kernel, g.columns)
     fields = {
         "channels": channels, "block": block, "outputs": outputs, "padded_outputs": rows, "chunk": chunk, "chunks": chunks,
         "samples": samples, "planes": len(planes), "plane": plane_size, "pitch": pitch, "phases": len(phases),
-        "weight_group": packed_group, "tall": tall, "across": kernel[2], "scratch_size": scratch, "slots": slots, "x_n": x_strides[0], "x_c": x_strides[1],
+        "weight_group": packed_group, "tall": tall, "across": kernel[2],
+        "dense": int(most * block <= _STEPS and _pays(size, plane, min(chunk, rows), g)), "scratch_size": scratch, "slots": slots, "x_n": x_strides[0], "x_c": x_strides[1],
         "out_n": out_strides[0], "out_c": out_strides[1], "box_n": size[0], "count_n": counts[0],
     }  # fmt: skip
     for i, axis in enumerate("dhw"):
@@ -296,14 +288,17 @@ def plan(
             f"box_{axis}": size[i + 1], f"count_{axis}": counts[i + 1], f"plane_{axis}": plane[i], f"size_{axis}": lines[i].size,
             f"step_{axis}": lines[i].step, f"x_{axis}": x_strides[i + 2], f"out_{axis}": out_strides[i + 2] * lines[i].out_step,
         }  # fmt: skip
+    # Weights that lie channel by channel are read a few row blocks at a time, so that memory is read in order.
+    unit_rows = g.rows * (4 if weight_steps[1] > weight_steps[0] else 1)
+    unit_count = -(-rows // unit_rows)
     pack = {
-        "channels": channels, "block": block, "outputs": outputs, "padded_outputs": rows, "blocks": row_blocks, "phases": len(phases),
+        "channels": channels, "block": block, "outputs": outputs, "padded_outputs": rows, "blocks": unit_count, "unit_rows": unit_rows, "phases": len(phases),
         "group": weight_group, "step_o": weight_steps[0], "step_c": weight_steps[1], "packed_group": packed_group,
     }  # fmt: skip
     units = groups * _product(counts) * chunks
     return Plan(
         np.array([units, 1, *[fields[n] for n in windows.SIZES]], np.int64), table,
-        np.array([groups * row_blocks, max(1, 8192 // max(channels * sum(tap_counts) * g.rows, 1)), *[pack[n] for n in PACK_SIZES]], np.int64),
+        np.array([groups * unit_count, max(1, 8192 // max(channels * sum(tap_counts) * unit_rows, 1)), *[pack[n] for n in PACK_SIZES]], np.int64),
         taps, packed_group * groups, scratch, rows * groups,
     )  # fmt: skip
 
@@ -322,20 +317,29 @@ def _least(lines: list[Line]) -> int:
     return (w + lines[2].reach) * (h + lines[1].reach) * (1 + lines[0].reach)
 
 
+def _pays(size: list[int], plane: list[int], rows: int, g: Geometry) -> bool:
+    """Whether gathering a tile's inputs costs less than computing positions that are no outputs; in multiply-adds of vectors."""
+    outputs = size[1] * size[2] * size[3]
+    positions = _product(plane) if size[0] > 1 else ((size[1] - 1) * plane[1] + size[2] - 1) * plane[2] + size[3]
+    gather = 3 * (2 + g.columns // size[3])
+    return rows * g.vectors * positions > (rows * g.vectors + gather) * outputs
+
+
 def _counts(lines: list[Line], samples: int, size: list[int]) -> list[int]:
     return [-(-samples // size[0]), *[-(-line.outputs // n) for line, n in zip(lines, size[1:], strict=True)]]
 
 
 def _tables(
     lines: list[Line], planes: list[Shape], phases: list[Any], block: int, pitch: int, plane: list[int], plane_size: int, weights: int,
-    out_strides: Shape, kernel: list[int],
+    out_strides: Shape, kernel: list[int], columns: int,
 ) -> tuple[Any, Any]:  # fmt: skip
     """The words of `table`, and those of `taps` for the weights' packing."""
     head = [line.origins[i] for p in planes for line, i in zip(lines, p, strict=True)]
     offsets: list[int] = []
     records: list[int] = []
     places: list[int] = []
-    start = len(head) + _PHASE * len(phases)
+    steps = range(0, columns * block * max([_product([len(p[2]) for p in parts]) for parts in phases]), columns)
+    start = len(head) + _PHASE * len(phases) + len(steps)
     weight = 0
     for parts in phases:
         found = list(itertools.product(*[p[2] for p in parts]))
@@ -347,4 +351,4 @@ def _tables(
         places += [len(found), weight, *[(t[0][0] * kernel[1] + t[1][0]) * kernel[2] + t[2][0] for t in found]]
         offsets += [c * pitch + o for c in range(block) for o in inside]
         weight += len(found) * weights
-    return np.array([*head, *records, *offsets], np.int64), np.array(places, np.int64)
+    return np.array([*head, *records, *steps, *offsets], np.int64), np.array(places, np.int64)

@@ -53,6 +53,11 @@ class Geometry:
         return self.lanes * self.vectors
 
     @property
+    def zeros(self) -> int:
+        """Elements of a row of zeros that serves as a tile's columns and as its rows' bias."""
+        return max(self.columns, -(-self.rows // 16) * 16)
+
+    @property
     def align(self) -> int:
         return ITEM[self.scalar]
 

@@ -155,9 +155,9 @@ def body(g: Geometry) -> Function:
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
     v, s = Vectors(f, g), Fields(f, BUFFERS, SIZES)
     slot, zeros = windows.take_scratch(f, g, s)
-    for j in range(0, g.columns, g.lanes):
+    for j in range(0, g.zeros, g.lanes):
         v.store(Value(f, "zeroinitializer", g.vector), v.at(zeros, j))
-    packed = v.at(zeros, g.columns)
+    packed = v.at(zeros, g.zeros)
     gradients = v.at(packed, s.x_room)
     offsets = v.at(gradients, s.g_room)
     with f.loop(f["lo"], f["hi"]) as unit:
@@ -240,7 +240,7 @@ def sum_code(g: Geometry) -> str:
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
     v, s = Vectors(f, g), Fields(f, SUM_BUFFERS, SUM_SIZES)
     channels, taps, pieces, across, room, piece = s.channels, s.taps, s.pieces, s.across, s.room, s.piece
-    whole = f.variable("zeroinitializer", g.vector)
+    total, kept = f.variable("zeroinitializer", g.vector), f.variable("zeroinitializer", g.vector)
     with f.loop(f["lo"], f["hi"]) as unit:
         group, o = unit // s.outputs, unit % s.outputs
         out = v.at(s.out, unit * channels * taps)
@@ -248,12 +248,23 @@ def sum_code(g: Geometry) -> str:
         with f.loop(0, s.windows) as window, f.loop(0, across) as tap, f.loop(0, channels, g.lanes) as c:
             source = v.at(line, window * room + tap * channels + c)
             mask = v.mask(None, channels - c)
-            whole.set("zeroinitializer")
-            with f.loop(0, pieces) as p:
-                whole.set(v.add(whole.get(), v.masked_load(v.at(source, p * piece), mask)))
+            total.set(v.masked_load(source, mask))
+            with f.loop(1, pieces) as p:
+                total.set(v.add(total.get(), v.masked_load(v.at(source, p * piece), mask)))
             to = v.at(out, c * taps + window * across + tap)
-            with f.loop(0, f.min(channels - c, g.lanes)) as i:
-                v.store(v.one(v.at(whole.slot, i)), v.at(to, i * taps))
+
+            def whole(to: Value = to) -> None:
+                line = total.get()
+                for i in range(g.lanes):
+                    one = f.op(f"extractelement {g.vector} {line.name}, i32 {i}", g.scalar)
+                    v.store(one, v.at(to, taps * i))
+
+            def part(to: Value = to, c: Value = c) -> None:
+                kept.set(total.get())
+                with f.loop(0, channels - c) as i:
+                    v.store(v.one(v.at(kept.slot, i)), v.at(to, i * taps))
+
+            f.choose(channels - c >= g.lanes, whole, part)
     return module(f)
 
 
@@ -299,7 +310,7 @@ def plan(
     chunks = -(-rows // chunk)
     x_room = -(-(size[0] * spans[0] * spans[1] * spans[2] * channels + g.lanes * channels + g.columns) // 16) * 16
     g_room = -(-(min(chunk, rows) * pixels + (g.lanes + 1) * g.rows + g.lanes) // 16) * 16
-    scratch = g.columns + x_room + g_room + pixels * 8 // ITEM[g.scalar] + 64
+    scratch = g.zeros + x_room + g_room + pixels * 8 // ITEM[g.scalar] + 64
     numbers = {
         "channels": channels, "outputs": outputs, "padded_outputs": rows, "chunk": chunk, "chunks": chunks, "pieces": pieces, "samples": samples,
         "box_n": size[0], "count_n": counts[0], "x_n": x_strides[0], "x_c": x_strides[1], "g_n": g_strides[0], "g_c": g_strides[1],

@@ -7,15 +7,13 @@ residue, so that inside a plane neighbouring outputs lie side by side whatever t
     scratch[channel][plane][sample][depth][height][width]
 
 A tap of the kernel is then one fixed offset (its plane and its shift there), and an output's *position* is its place in a plane: position + offset
-is what the tap reads. Positions past an output row's end (there are as many as the kernel reaches further) are computed and dropped.
+is what the tap reads. Past an output row's end are as many positions that are no outputs as the kernel reaches further.
 
 `ctx` holds addresses and numbers in the order of BUFFERS and SIZES; `table` has three words for each plane (first coordinate read along
 each dimension), then what a kernel wants.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from tocha.inductor.templates.builder import Function, Value
 from tocha.inductor.templates.gemm import Geometry, Vectors
@@ -27,7 +25,7 @@ SIZES = (
     "planes", "plane_d", "plane_h", "plane_w", "plane", "pitch",
     "size_d", "size_h", "size_w", "step_d", "step_h", "step_w",
     "x_n", "x_c", "x_d", "x_h", "x_w", "out_n", "out_c", "out_d", "out_h", "out_w",
-    "phases", "weight_group", "tall", "across", "scratch_size", "slots",
+    "phases", "weight_group", "tall", "across", "dense", "scratch_size", "slots",
 )  # fmt: skip
 
 
@@ -142,59 +140,3 @@ def pack_row(g: Geometry) -> Function:
 
     f.choose(step.equals(1), dense, strided)
     return f
-
-
-def place_tile(g: Geometry) -> Function:
-    """Store (or add, if `more`) a tile's columns that are outputs: those at positions v … v + count of a box.
-
-    `d`, `h`, `w` are the sizes of the box, whose last output is not before v + count - 1.
-    """
-    f = Function(
-        "place_tile",
-        [("ptr", "ctx"), ("ptr", "tile"), ("i64", "rows"), ("i64", "v"), ("i64", "count"), ("ptr", "out"), ("i64", "d"), ("i64", "h"),
-         ("i64", "w"), ("i1", "more")],
-    )  # fmt: skip
-    v, s = Vectors(f, g), Fields(f)
-    width, height, depth, out_c, out_w = s.plane_w, s.plane_h, s.plane_d, s.out_c, s.out_w
-    done = f.variable(0)
-    with f.repeat(lambda: done.get() < f["count"]):
-        start = done.get()
-        at = position(f, f["v"] + start, width, height, depth)
-        inside = f.both(f.both(at.w < f["w"], at.h < f["h"]), at.d < f["d"])
-        length = f.select(inside, f.min(f["w"] - at.w, f["count"] - start), 0)
-        out = v.at(f["out"], at.n * s.out_n + at.d * s.out_d + at.h * s.out_h + at.w * out_w)
-
-        def dense() -> None:
-            with f.loop(0, f["rows"]) as r:
-                source, target = v.at(f["tile"], r * g.columns + start), v.at(out, r * out_c)
-                with f.loop(0, length, g.lanes) as i:
-                    mask = v.mask(None, length - i)
-                    value, to = v.masked_load(v.at(source, i), mask), v.at(target, i)
-                    f.choose(
-                        f["more"], lambda: v.masked_store(v.add(value, v.masked_load(to, mask)), to, mask),
-                        lambda: v.masked_store(value, to, mask),
-                    )  # fmt: skip
-
-        def strided() -> None:
-            with f.loop(0, f["rows"]) as r:
-                source, target = v.at(f["tile"], r * g.columns + start), v.at(out, r * out_c)
-                with f.loop(0, length) as i:
-                    value, to = v.one(v.at(source, i)), v.at(target, i * out_w)
-                    f.choose(f["more"], lambda: v.store(v.add(value, v.one(to)), to), lambda: v.store(value, to))
-
-        f.choose(out_w.equals(1), dense, strided)
-        done.set(start + (width - at.w))
-    return f
-
-
-class Position:
-    """Coordinates in a box."""
-
-    def __init__(self, n: Any, d: Any, h: Any, w: Any, row: Any) -> None:
-        self.n, self.d, self.h, self.w, self.row = n, d, h, w, row
-
-
-def position(f: Function, v: Value, width: Value, height: Value, depth: Value) -> Position:
-    row = v // width
-    sheet = row // height
-    return Position(sheet // depth, sheet % depth, row % height, v - row * width, row)

@@ -1,0 +1,185 @@
+"""Convolution kernels and their gradients against the column method in NumPy, on shapes that no tile, box or piece fits evenly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tocha
+from tocha import threads
+from tocha.backends import _native_conv as kernels
+from tocha.backends import cpu, native
+from tocha.inductor.templates import gemm
+from tocha.prims import convolution
+from tocha.prims.windows import out_sizes
+
+TOLERANCE = {"f": 2e-5, "d": 1e-12}
+
+
+def arranged(a: Any, layout: str) -> Any:
+    """The same values, channels last or with gaps between elements."""
+    if layout == "channels_last":
+        return np.moveaxis(np.ascontiguousarray(np.moveaxis(a, 1, -1)), -1, 1)
+    return np.repeat(a, 2, axis=-1)[..., ::2] if layout == "gaps" else a
+
+
+def assert_close(got: Any, want: Any) -> None:
+    assert got is not None
+    assert got.shape == want.shape and got.dtype == want.dtype
+    np.testing.assert_allclose(got, want, rtol=0, atol=TOLERANCE[want.dtype.char] * max(1.0, float(np.abs(want).max())))
+
+
+def reference(monkeypatch: pytest.MonkeyPatch, prim: Any, *arrays: Any, **params: Any) -> Any:
+    with monkeypatch.context() as patch:
+        patch.setitem(native.LEAST, "conv", 1 << 60)
+        return prim.impl(cpu, *arrays, **params)
+
+
+def check(
+    monkeypatch: pytest.MonkeyPatch, rng: Any, n: int, c: int, o: int, size: Any, kernel: Any, stride: Any = None, padding: Any = None,
+    dilation: Any = None, groups: int = 1, dtype: str = "f", layout: str = "dense",
+) -> None:  # fmt: skip
+    ones = (1,) * len(size)
+    stride, dilation, padding = stride or ones, dilation or ones, padding or ((0, 0),) * len(size)
+    params = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    sizes = out_sizes(size, kernel, stride, dilation, padding)
+    x = arranged(rng.standard_normal((n, c, *size)).astype(dtype), layout)
+    weight = rng.standard_normal((o, c // groups, *kernel)).astype(dtype)
+    gradient = arranged(rng.standard_normal((n, o, *sizes)).astype(dtype), layout)
+    bias, back = rng.standard_normal(o).astype(dtype), rng.standard_normal(c).astype(dtype)
+    assert_close(
+        kernels.forward(x, weight, bias, sizes=sizes, **params), reference(monkeypatch, convolution.conv, x, weight, bias, **params)
+    )
+    assert_close(
+        kernels.input_gradient(gradient, weight, back, size=size, **params),
+        reference(monkeypatch, convolution.conv_input, gradient, weight, back, size=size, **params),
+    )
+    assert_close(
+        kernels.weight_gradient(gradient, x, kernel=kernel, **params),
+        reference(monkeypatch, convolution.conv_weight, gradient, x, kernel=kernel, **params),
+    )
+
+
+CASES = {
+    "3x3": {"n": 2, "c": 5, "o": 13, "size": (11, 19), "kernel": (3, 3), "padding": ((1, 1), (1, 1))},
+    "7x7 of an image": {"n": 1, "c": 3, "o": 17, "size": (41, 43), "kernel": (7, 7), "stride": (2, 2), "padding": ((3, 3), (3, 3))},
+    "1x1": {"n": 3, "c": 18, "o": 7, "size": (9, 5), "kernel": (1, 1)},
+    "1x1 strided": {"n": 2, "c": 6, "o": 30, "size": (9, 14), "kernel": (1, 1), "stride": (2, 3)},
+    "padding larger than kernel": {"n": 1, "c": 4, "o": 6, "size": (3, 2), "kernel": (2, 2), "padding": ((5, 0), (3, 4))},
+    "dilation and stride": {"n": 2, "c": 4, "o": 9, "size": (23, 30), "kernel": (3, 4), "stride": (3, 2), "dilation": (2, 3), "padding": ((2, 1), (0, 4))},
+    "stride past the kernel": {"n": 1, "c": 3, "o": 4, "size": (17, 20), "kernel": (2, 1), "stride": (5, 3)},
+    "groups": {"n": 2, "c": 12, "o": 18, "size": (8, 10), "kernel": (3, 3), "groups": 3, "padding": ((1, 1), (1, 1))},
+    "many groups of few": {"n": 2, "c": 32, "o": 32, "size": (9, 17), "kernel": (3, 3), "groups": 16, "padding": ((1, 1), (1, 1))},
+    "small maps of many channels": {"n": 5, "c": 70, "o": 140, "size": (7, 7), "kernel": (3, 3), "padding": ((1, 1), (1, 1))},
+    "blocks of channels": {"n": 1, "c": 700, "o": 14, "size": (4, 5), "kernel": (3, 3)},
+    "1-d": {"n": 3, "c": 9, "o": 25, "size": (701,), "kernel": (5,), "stride": (2,), "padding": ((2, 1),)},
+    "3-d": {"n": 2, "c": 5, "o": 7, "size": (6, 9, 11), "kernel": (2, 3, 3), "stride": (1, 2, 1), "dilation": (2, 1, 1), "padding": ((1, 1), (0, 2), (1, 1))},
+    "one element": {"n": 1, "c": 1, "o": 1, "size": (1,), "kernel": (1,)},
+    "depthwise 3x3": {"n": 2, "c": 10, "o": 10, "size": (15, 37), "kernel": (3, 3), "groups": 10, "padding": ((1, 1), (1, 1))},
+    "depthwise 5x5 strided": {"n": 1, "c": 8, "o": 8, "size": (21, 18), "kernel": (5, 5), "groups": 8, "stride": (2, 2), "padding": ((2, 2), (2, 2))},
+    "depthwise dilated": {"n": 1, "c": 9, "o": 9, "size": (19, 40), "kernel": (3, 3), "groups": 9, "dilation": (2, 3)},
+    "depthwise with a multiplier": {"n": 2, "c": 8, "o": 16, "size": (9, 9), "kernel": (3, 2), "groups": 8},
+    "depthwise 1-d": {"n": 2, "c": 16, "o": 16, "size": (100,), "kernel": (31,), "groups": 16, "padding": ((15, 15),)},
+    "depthwise 3-d": {"n": 1, "c": 8, "o": 8, "size": (5, 7, 9), "kernel": (3, 3, 3), "groups": 8, "padding": ((1, 1), (1, 1), (1, 1))},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["dense", "channels_last", "gaps"])
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_agree_with_the_column_method(monkeypatch: pytest.MonkeyPatch, name: str, layout: str) -> None:
+    for dtype in "fd":
+        check(monkeypatch, np.random.default_rng(7), **CASES[name], dtype=dtype, layout=layout)
+
+
+def test_random_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(20)
+    done = 0
+    while done < 60:
+        dims = int(rng.integers(1, 4))
+        size, kernel, stride, dilation = (
+            tuple(map(int, rng.integers(1, high, dims))) for high in ({1: 150, 2: 25, 3: 8}[dims], 5, 4, 4)
+        )
+        padding = tuple((int(a), int(b)) for a, b in rng.integers(0, 6, (dims, 2)))
+        groups = int(rng.choice([1, 1, 2, 3, 11]))
+        if min(out_sizes(size, kernel, stride, dilation, padding)) <= 0:
+            continue
+        each = 3 if groups == 11 else 16
+        c, o = groups * int(rng.integers(1, each)), groups * int(rng.integers(1, each + 10 * (groups < 11)))
+        layout = str(rng.choice(["dense", "channels_last", "gaps"]))
+        check(monkeypatch, rng, int(rng.integers(1, 4)), c, o, size, kernel, stride, padding, dilation, groups, "fd"[done % 2], layout)
+        done += 1
+
+
+@pytest.mark.parametrize("shape", [(12, 2, 16), (6, 2, 32), (6, 2, 16)])
+def test_other_machines_tiles(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int]) -> None:
+    """The code for AVX2, NEON and plain SSE, which any CPU can run."""
+    rows, granule, size = shape
+    monkeypatch.setattr(
+        gemm, "geometry", lambda scalar: gemm.Geometry(scalar, size // gemm.ITEM[scalar], rows, granule if rows == 6 else 4, False)
+    )
+    monkeypatch.setattr(native, "_built", {})
+    monkeypatch.setattr(native, "_remembered", {})
+    for name in ("3x3", "small maps of many channels", "depthwise 3x3", "dilation and stride"):
+        check(monkeypatch, np.random.default_rng(3), **CASES[name])
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    rng = np.random.default_rng(5)
+    x, weight = rng.standard_normal((3, 24, 30, 31)).astype("f"), rng.standard_normal((40, 24, 3, 3)).astype("f")
+    deep = rng.standard_normal((24, 1, 3, 3)).astype("f")
+    before, results = threads.get_num_threads(), []
+    try:
+        for count in (1, 2, 5):
+            threads.set_num_threads(count)
+            params = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}
+            out = kernels.forward(x, weight, None, sizes=(30, 31), groups=1, **params)
+            narrow = kernels.forward(x, deep, None, sizes=(30, 31), groups=24, **params)
+            results.append([
+                out, narrow, kernels.input_gradient(out, weight, None, size=(30, 31), groups=1, **params),
+                kernels.weight_gradient(out, x, kernel=(3, 3), groups=1, **params),
+                kernels.weight_gradient(narrow, x, kernel=(3, 3), groups=24, **params),
+            ])  # fmt: skip
+    finally:
+        threads.set_num_threads(before)
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            assert a.tobytes() == b.tobytes()
+
+
+def test_infinities_beside_a_row_stay_there() -> None:
+    """Columns past an output row's end are computed and dropped, whatever is in them."""
+    x = np.ones((1, 8, 5, 21), "f")
+    x[0, :, 2, 20] = np.inf
+    gradient = np.ones((1, 8, 5, 21), "f")
+    params = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}
+    for groups, per in ((1, 8), (8, 1)):
+        out = kernels.forward(x, np.ones((8, per, 3, 3), "f"), None, sizes=(5, 21), groups=groups, **params)
+        assert np.isinf(out).sum() == 8 * 3 * 2 and not np.isnan(out).any()
+        got = kernels.weight_gradient(gradient, x, kernel=(3, 3), groups=groups, **params)
+        assert not np.isnan(got).any()
+        assert np.isinf(got[..., 1:]).all() and np.isinf(got[..., 0]).sum() == 0
+
+
+def test_empty_batches_and_other_types_are_left_to_numpy() -> None:
+    params = {"stride": (1,), "padding": ((0, 0),), "dilation": (1,), "groups": 1}
+    weight = np.ones((2, 3, 2), "f")
+    assert kernels.forward(np.ones((0, 3, 5), "f"), weight, None, sizes=(4,), **params) is None
+    assert kernels.forward(np.ones((1, 3, 5), "D"), weight.astype("D"), None, sizes=(4,), **params) is None
+    assert tuple(tocha.nn.functional.conv1d(tocha.ones(0, 3, 5), tocha.from_numpy(weight)).shape) == (0, 2, 4)
+
+
+def test_half_types_accumulate_in_float32() -> None:
+    x, weight = tocha.ones(1, 300, 6, 6, dtype=tocha.bfloat16), tocha.ones(4, 300, 3, 3, dtype=tocha.bfloat16)
+    out = tocha.nn.functional.conv2d(x, weight)
+    assert out.dtype == tocha.bfloat16
+    assert out.flatten().tolist() == [2704.0] * 64  # 2700 rounded to eight bits
+
+
+def test_gradients_of_gradients() -> None:
+    rng = np.random.default_rng(1)
+    x = tocha.tensor(rng.standard_normal((2, 3, 7, 6)), requires_grad=True)
+    weight = tocha.tensor(rng.standard_normal((4, 3, 3, 2)), requires_grad=True)
+    conv = tocha.nn.functional.conv2d
+    assert tocha.autograd.gradgradcheck(lambda a, b: conv(a, b, stride=2, padding=1), (x, weight))
