@@ -1,6 +1,7 @@
 """Switches of torch's that are about speed or reproducibility, and names for symbolic sizes, of which there are none.
 
-Every algorithm here is deterministic on the CPU, so the deterministic mode only remembers what it was told.
+Every algorithm here is deterministic on the CPU; in the deterministic mode a call also waits for its native kernel rather than
+have NumPy compute it, whose last digits may differ.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tocha import dtypes
+from tocha.backends import native
 
 _deterministic = [False, False]  # whether on; whether only a warning
 _precision = ["highest"]
@@ -20,6 +22,7 @@ _warn_always = [False]
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Ask for deterministic algorithms (torch docs: torch.use_deterministic_algorithms)."""
     _deterministic[:] = bool(mode), bool(mode and warn_only)
+    native.reproducible(bool(mode))
 
 
 def are_deterministic_algorithms_enabled() -> bool:

@@ -140,6 +140,18 @@ def test_the_first_call_is_not_delayed_and_the_process_ends_cleanly() -> None:
     assert _python(program, TOCHA_COMPILE="later") == "True\n"
 
 
+def test_deterministic_mode_waits_for_kernels() -> None:
+    program = """
+        import tocha as torch
+        x = torch.linspace(-3, 3, 100_000)
+        torch.use_deterministic_algorithms(True)
+        print(torch.equal(torch.nn.functional.softplus(x), torch.nn.functional.softplus(x)))
+        from tocha.inductor import service
+        print(service.compiled > 0)
+    """
+    assert _python(program, TOCHA_COMPILE="later") == "True\nTrue\n"
+
+
 def test_the_tier_can_be_switched_off() -> None:
     program = """
         import tocha as torch, sys

@@ -39,6 +39,12 @@ _ndarray = np.ndarray
 _kernels: dict[Any, list[Any]] = {}
 
 
+def reproducible(on: bool) -> None:
+    """Whether calls wait for their kernel, so that the same program computes the same bits in every run, a first one too."""
+    if modules := inductor():
+        modules.service.wait = on
+
+
 def kind_of(ufunc: Any) -> str:
     """The kind (in LEAST) of a rule that consists of `ufunc`, or of more (None)."""
     return "rule" if ufunc is None else "function" if ufunc.__name__ in _FUNCTIONS else "ufunc"
@@ -223,17 +229,16 @@ def _overlaps(into: Any, arrays: list[Any]) -> bool:
 
 
 class _Place(NamedTuple):
-    """Where results of calls of certain shapes and strides go: the new array's shape in memory order and how to see it."""
+    """Where results of calls of certain shapes and strides go."""
 
     key: tuple[int, str]
     layout: Any
-    shape: tuple[int, ...]
-    transpose: tuple[int, ...] | None
+    like: Any  # an array (of no memory) with the result's order of strides
     works: dict[int, Any]
 
     def output(self, target: Any) -> Any:
-        out = np.empty(self.shape, target)
-        return out if self.transpose is None else out.transpose(self.transpose)
+        """A new array in the operands' memory order, owning its memory."""
+        return np.empty_like(self.like, target)
 
     def work(self, made: Any) -> Any:
         """What the kernel is told about sizes: the number of elements if it is flat."""
@@ -263,16 +268,15 @@ def _place(given: list[Any], shape: tuple[int, ...], target: Any, into: Any) -> 
             steps.append(0 if n == 1 else s // item)
         strides.append(tuple(steps))
     order = modules.layout.memory_order(shape, strides)
-    dense = tuple([shape[d] for d in order])
-    inverse = [0] * dims
-    for i, d in enumerate(order):
-        inverse[d] = i
+    steps = [0] * dims
+    step = 1
+    for d in reversed(order):
+        steps[d], step = step, step * shape[d]
     if into is None:
-        out = np.empty(dense, np.bool_).transpose(inverse) if dims else np.empty((), np.bool_)
-        strides.insert(0, out.strides)
+        strides.insert(0, tuple(steps))
     found = modules.layout.merge(shape, strides, order)
-    kept = None if order == tuple(range(dims)) else tuple(inverse)
-    return _Place((len(found.shape), found.inner), found, dense, kept, {})
+    like = np.lib.stride_tricks.as_strided(np.empty(1, np.bool_), shape, steps, writeable=False)
+    return _Place((len(found.shape), found.inner), found, like, {})
 
 
 def _ask(modules: Any, variant: _Variant, rule: Any, types: Any, compute: Any, target: Any, place: Any) -> None:

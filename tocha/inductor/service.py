@@ -21,11 +21,12 @@ _requests: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | N
 _worker: threading.Thread | None = None
 failures: list[str] = []  # why kernels were refused, for `tocha doctor`
 compiled = 0
+wait = False  # set by torch.use_deterministic_algorithms
 
 
 def now() -> bool:
     """Whether the caller waits for its kernel: `TOCHA_COMPILE=now`, or `strict`, which also lets defects of the compiler show."""
-    return os.environ.get("TOCHA_COMPILE") in ("now", "strict")
+    return wait or os.environ.get("TOCHA_COMPILE") in ("now", "strict")
 
 
 def request(make: Callable[[], Any], put: Callable[[Any], None]) -> None:
