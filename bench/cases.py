@@ -156,6 +156,33 @@ def conv_train_8x16x32x32(torch: Any, device: str) -> Step:
     return lambda: torch.autograd.grad(conv(x), conv.weight, weights)[0]
 
 
+def _conv_cases(name: str, limits: tuple[float, float, float], x: tuple[int, ...], o: int, kernel: int, **options: Any) -> None:
+    """Forward, input gradient and weight gradient of one convolution."""
+
+    def make(which: int) -> Callable[[Any, str], Step]:
+        def build(torch: Any, device: str) -> Step:
+            conv = torch.nn.functional.conv2d
+            a = torch.randn(x, device=device, requires_grad=which == 1)
+            weight = torch.randn(o, x[1] // options.get("groups", 1), kernel, kernel, device=device, requires_grad=which == 2)
+            if which == 0:
+                return lambda: conv(a, weight, **options)
+            out = conv(a, weight, **options)
+            gradient = torch.randn(tuple(out.shape), device=device)
+            return lambda: torch.autograd.grad(out, (a, weight)[which - 1], gradient, retain_graph=True)[0]
+
+        return build
+
+    for which, suffix in enumerate(("", "_grad_input", "_grad_weight")):
+        CASES[name + suffix] = Case(make(which), limits[which])
+
+
+_conv_cases("conv_3x3_64x64_56", (1.05, 1.2, 1.2), (1, 64, 56, 56), 64, 3, padding=1)
+_conv_cases("conv_1x1_256x64_56", (1.05, 1.2, 1.2), (1, 256, 56, 56), 64, 1)
+_conv_cases("conv_7x7_3x64_224", (1.05, 1.2, 1.2), (1, 3, 224, 224), 64, 7, stride=2, padding=3)
+_conv_cases("conv_depthwise_3x3_144_56", (1.0, 1.0, 1.0), (1, 144, 56, 56), 144, 3, padding=1, groups=144)
+_conv_cases("conv_3x3_512x512_7_batch_8", (1.05, 1.2, 1.2), (8, 512, 7, 7), 512, 3, padding=1)
+
+
 @case()
 def attention_train_4x4x128x32(torch: Any, device: str) -> Step:
     q, k, v = (torch.randn(4, 4, 128, 32, device=device, requires_grad=True) for _ in range(3))
