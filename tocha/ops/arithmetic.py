@@ -15,7 +15,7 @@ from tocha.ops.arguments import check_tensor, scalar_of
 from tocha.ops.convert import to
 from tocha.ops.shape import view_as_real
 from tocha.prims import elementary, rounding, special
-from tocha.prims.pointwise import as_operand, check_operands
+from tocha.prims.forms import as_operand, check_operands
 from tocha.prims.reduce import equal as equal_values
 from tocha.tensor import Tensor
 

@@ -29,7 +29,7 @@ def _forward(name: str, dunder: str) -> None:
     function = getattr(Tensor, name)
     function = getattr(function, "unscaled", function)  # `+` has no alpha to look at
     seen_as = _SEEN_AS.get(dunder)
-    short = getattr(function, "short", None)
+    short: Any = getattr(function, "short", None)
 
     def other_side(self: Tensor, other: Any) -> Any:
         if isinstance(other, (Tensor, bool, int, float, complex)):
@@ -50,7 +50,7 @@ def _forward(name: str, dunder: str) -> None:
     def renamed_call(self: Tensor, other: Any) -> Any:
         try:
             if FUNCTION_MODES or OVERRIDES[self.__class__] or OVERRIDES[other.__class__]:
-                return dispatch_function(getattr(Tensor, seen_as), function, (self, other), {})
+                return dispatch_function(getattr(Tensor, seen_as or name), function, (self, other), {})
             return function(self, other)
         except TypeError:
             return other_side(self, other)

@@ -17,7 +17,8 @@ from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import REGISTRY, prim
 from tocha.dispatch.registry import NAMESPACES, add_spellings
 from tocha.prims.contract import recording
-from tocha.prims.pointwise import Form, InplaceForm, Pointwise, pointwise
+from tocha.prims.forms import Form, InplaceForm
+from tocha.prims.pointwise import Pointwise, pointwise
 
 _SQRT_HALF = math.sqrt(0.5)
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
