@@ -18,16 +18,16 @@ ROOT = Path(__file__).resolve().parent.parent
 MAX_FILE_LINES = 600
 MAX_PACKAGE = 55_000
 
-# Folders and modules that share a budget: the machinery a call goes through, and the library of operators on top of it (about
-# eleven lines for each of torch's 850, most of them reading arguments and explaining errors as torch does).
+# Folders and modules that share a budget: the machinery an eager call goes through; the compiler's stages; and the library of
+# operators (about eleven lines for each of torch's 850, most of them reading arguments and explaining errors as torch does).
 BUDGETS: dict[str, tuple[frozenset[str], int]] = {
     "core": (
         frozenset(
-            """tensor storage dtypes device dispatch prims autograd backends threads
-            dynamo aot_autograd inductor""".split()
+            """tensor storage sharing dtypes device dispatch prims autograd backends threads settings""".split()
         ),
-        15_000,
+        13_000,
     ),
+    "compiler": (frozenset({"dynamo", "aot_autograd", "inductor"}), 12_000),
     "ops": (frozenset({"ops"}), 10_000),
 }
 CHECKED = ("tocha", "tests", "tools", "bench")
