@@ -2,7 +2,8 @@
 
 Blocking, outermost first: groups, boxes of the output (`windows`) and chunks of output channels are units of work for threads; then
 blocks of input channels, so that a box's packed input stays in the L2 cache and the inner dimension in the low hundreds; then phases,
-tiles of positions, row blocks of output channels (`gemm`). Sums over blocks of channels are kept in the output itself.
+tiles of positions, row blocks of output channels (`gemm`). Sums over blocks of channels are kept in the output itself where a tile is one
+piece of it, else in scratch (`hold`) until the last block.
 
 An input gradient with stride s is s x s (x s) *phases*, one for each residue of the input's coordinates: each is a convolution of
 stride 1 over the output's gradient with those taps that meet the residue, and writes every s-th place. A forward convolution is one phase.
@@ -57,6 +58,7 @@ def body(g: Geometry) -> Function:
                 f.call(
                     "phase", "void", ("ptr", f["ctx"]), ("ptr", where), ("ptr", out), ("i64", group), ("i64", c0), ("i64", count),
                     ("i64", samples), ("i64", d0), ("i64", h0), ("i64", w0), ("i64", chunk), ("ptr", packed), ("ptr", tile), ("ptr", zeros),
+                    ("i64", phase),
                 )  # fmt: skip
     windows.give_back(f, s, slot)
     return f
@@ -67,7 +69,7 @@ def phase(g: Geometry) -> Function:
     f = Function(
         "phase",
         [("ptr", "ctx"), ("ptr", "where"), ("ptr", "out"), ("i64", "group"), ("i64", "c0"), ("i64", "count"), ("i64", "samples"),
-         ("i64", "d0"), ("i64", "h0"), ("i64", "w0"), ("i64", "chunk"), ("ptr", "packed"), ("ptr", "tile"), ("ptr", "zeros")],
+         ("i64", "d0"), ("i64", "h0"), ("i64", "w0"), ("i64", "chunk"), ("ptr", "packed"), ("ptr", "tile"), ("ptr", "zeros"), ("i64", "number")],
     )  # fmt: skip
     v, s = Vectors(f, g), Fields(f)
     where = f["where"]
@@ -89,6 +91,11 @@ def phase(g: Geometry) -> Function:
     each = f.at(s.table, s.planes * 3 + s.phases * _PHASE, "i64")  # a panel's offsets
     sizes = [f["samples"], box_d, box_h, box_w]
     cursor = runs.Cursor(f, sizes, [s.plane_d, s.plane_h, s.plane_w], [s.out_n, s.out_d, s.out_h, out_w])
+    hold = s.hold_at > 0
+    again, places_more = f.both(hold, more), f.both(s.hold_at.equals(0), more)
+    finished = f.op(f"or i1 {s.hold_at.equals(0).name}, {(f['c0'] + f['count'] >= s.channels).name}", "i1")
+    rows_held = f.select(hold, s.chunk, 0)
+    held = f.variable(f.select(hold, v.at(f["packed"], s.hold_at + f["number"] * s.hold_phase), f["tile"], "ptr"), "ptr")
     with f.repeat(cursor.more):
         start = v.at(f["packed"], cursor.position())
         to = v.at(out, cursor.place())
@@ -99,6 +106,8 @@ def phase(g: Geometry) -> Function:
         columns, places = f.select(dense, panel, start, "ptr"), f.select(dense, each, offsets, "ptr")
         wide = used > g.lanes
         direct = f.both(f.both(count.equals(1), used.equals(f.select(wide, g.columns, g.lanes))), out_w.equals(1))
+        here = held.get()
+        held.set(v.at(here, rows_held * g.columns))
         with f.loop(f["chunk"], last_row, g.rows) as row:
             rows = f.min(last_row - row, g.rows)
             real = f.min(outputs - row, rows)
@@ -109,11 +118,13 @@ def phase(g: Geometry) -> Function:
 
             def aside() -> None:
                 start_from = f.select(more, f["zeros"], v.at(bias, row), "ptr")
-                call_micro(f, g, rows, wide, [*first, f["tile"], g.columns, start_from, "false"])
-                f.call(
-                    "place_tile", "void", ("ptr", list_of_runs), ("i64", count), ("ptr", f["tile"]), ("i64", real), ("ptr", v.at(out, row * out_c)),
-                    ("i64", out_c), ("i64", out_w), ("i1", more),
-                )  # fmt: skip
+                tile = f.select(hold, v.at(here, (row - f["chunk"]) * g.columns), here, "ptr")
+                call_micro(f, g, rows, wide, [*first, tile, g.columns, start_from, again])
+                with f.when(finished):
+                    f.call(
+                        "place_tile", "void", ("ptr", list_of_runs), ("i64", count), ("ptr", tile), ("i64", real), ("ptr", v.at(out, row * out_c)),
+                        ("i64", out_c), ("i64", out_w), ("i1", places_more),
+                    )  # fmt: skip
 
             f.choose(f.both(direct, real.equals(rows)), straight, aside)
     return f
@@ -222,6 +233,7 @@ class Plan:
 
 
 _STEPS = 640  # inner dimension of a block of channels
+_HELD = 512 * 1024  # elements of sums kept in scratch
 _SCRATCH = 96 * 1024  # elements of packed input for a block: well inside a 1 MiB L2 cache
 
 
@@ -273,13 +285,18 @@ def plan(
     pitch = -(-len(planes) * plane_size // 16) * 16
     if pitch % 512 == 0:  # channels a power of two apart would share cache sets
         pitch += 16
-    scratch = (aside or front(g)) + block * pitch + 2 * g.columns + 64
+    hold_at = -(-(block * pitch + 2 * g.columns) // 16) * 16
+    hold_phase = -(-plane_size // g.columns) * chunk * g.columns  # all tiles of a phase
+    if aside or block >= channels or hold_phase * len(phases) > _HELD:
+        hold_at, scratch = 0, (aside or front(g)) + hold_at + 64
+    else:
+        scratch = front(g) + hold_at + hold_phase * len(phases) + 64
     packed_group = sum(tap_counts) * channels * rows
     table, taps = _tables(lines, planes, phases, block, pitch, plane, plane_size, channels * rows, out_strides, kernel, g.columns)
     fields = {
         "channels": channels, "block": block, "outputs": outputs, "padded_outputs": rows, "chunk": chunk, "chunks": chunks,
         "samples": samples, "planes": len(planes), "plane": plane_size, "pitch": pitch, "phases": len(phases),
-        "weight_group": packed_group, "tall": tall, "across": kernel[2],
+        "weight_group": packed_group, "hold_at": hold_at, "hold_phase": hold_phase, "tall": tall, "across": kernel[2],
         "dense": int(most * block <= _STEPS and _pays(size, plane, min(chunk, rows), g)), "scratch_size": scratch, "slots": slots, "x_n": x_strides[0], "x_c": x_strides[1],
         "out_n": out_strides[0], "out_c": out_strides[1], "box_n": size[0], "count_n": counts[0],
     }  # fmt: skip

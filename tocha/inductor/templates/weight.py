@@ -107,6 +107,13 @@ def pack_line(g: Geometry) -> Function:
 
             f.choose(c + g.lanes <= channels, whole, part)
 
+    def few_channels() -> None:
+        with f.loop(0, channels) as c:
+            source, to = v.at(f["x"], c * f["x_c"]), v.at(f["to"], c)
+            for start, stop, inside in ((0, low, False), (low, high, True), (f.max(low, high), width, False)):
+                with f.loop(start, f.min(stop, width)) as i:
+                    v.store(v.one(v.at(source, i)) if inside else Value(f, "0.0", g.scalar), v.at(to, i * channels))
+
     def pixel_by_pixel() -> None:
         with f.loop(0, width) as i:
             count = f.select(f.both(i >= low, i < high), channels, 0)
@@ -124,7 +131,7 @@ def pack_line(g: Geometry) -> Function:
 
             f.choose(f["x_c"].equals(1), together, singly)
 
-    f.choose(f["x_w"].equals(1), channels_apart, pixel_by_pixel)
+    f.choose(f["x_w"].equals(1), lambda: f.choose(channels * 4 <= g.lanes, few_channels, channels_apart), pixel_by_pixel)
     return f
 
 
