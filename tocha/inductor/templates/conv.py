@@ -306,7 +306,7 @@ def plan(
             f"step_{axis}": lines[i].step, f"x_{axis}": x_strides[i + 2], f"out_{axis}": out_strides[i + 2] * lines[i].out_step,
         }  # fmt: skip
     # Weights that lie channel by channel are read a few row blocks at a time, so that memory is read in order.
-    unit_rows = g.rows * (4 if weight_steps[1] > weight_steps[0] else 1)
+    unit_rows = g.rows * (8 if weight_steps[1] > weight_steps[0] else 1)
     unit_count = -(-rows // unit_rows)
     pack = {
         "channels": channels, "block": block, "outputs": outputs, "padded_outputs": rows, "blocks": unit_count, "unit_rows": unit_rows, "phases": len(phases),
