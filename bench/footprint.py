@@ -65,7 +65,11 @@ def footprint(torch: str | None) -> list[dict[str, Any]]:
         {"what": "import, CPU time", "tocha": f"{mine[0]:.2f} s", "aim": "≤ 0.25 s"},
         {"what": "import, peak memory", "tocha": f"{mine[1]:.0f} MB", "aim": "≤ 60 MB"},
         {"what": "wheel", "tocha": f"{_wheel_megabytes():.2f} MB", "aim": "≤ 2 MB"},
-        {"what": "installed with dependencies", "tocha": f"{_installed_megabytes(sys.executable, 'tocha'):.0f} MB", "aim": "≤ 400 MB"},
+        {
+            "what": "installed with dependencies",
+            "tocha": f"{_installed_megabytes(sys.executable, 'tocha'):.0f} MB",
+            "aim": "≤ 400 MB",
+        },
     ]
     if torch:
         theirs = _import_cost(torch, "torch")

@@ -34,7 +34,9 @@ def test_gradients_must_be_registered():
     y = twice(x)
     with pytest.raises(RuntimeError, match="no autograd formula was registered"):
         y.sum().backward()
-    twice.register_autograd(lambda ctx, g: (g * ctx.k, None), setup_context=lambda ctx, inputs, output: setattr(ctx, "k", inputs[1]))
+    twice.register_autograd(
+        lambda ctx, g: (g * ctx.k, None), setup_context=lambda ctx, inputs, output: setattr(ctx, "k", inputs[1])
+    )
     twice(x, k=5.0).sum().backward()
     assert x.grad.tolist() == [5.0, 5.0]
 

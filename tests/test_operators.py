@@ -22,9 +22,11 @@ PRIMS = sorted(REGISTRY)
 def documented_elsewhere(prim):
     """By the public operator of its name (which other primitives of the kind point at), or as a gradient of one."""
     stem = prim.name.removesuffix("_backward").removesuffix("_dim")
-    return prim.family == "pointwise" or any(
-        getattr(getattr(space, stem, None), "__doc__", None) for space in (torch, torch.Tensor, torch.nn.functional)
-    ) or prim.name.endswith("_backward")
+    return (
+        prim.family == "pointwise"
+        or any(getattr(getattr(space, stem, None), "__doc__", None) for space in (torch, torch.Tensor, torch.nn.functional))
+        or prim.name.endswith("_backward")
+    )
 
 
 @pytest.mark.parametrize("name", PRIMS)

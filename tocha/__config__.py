@@ -20,4 +20,6 @@ def parallel_info() -> str:
     """Numbers of threads."""
     from tocha.threads import get_num_interop_threads, get_num_threads
 
-    return f"tocha parallel:\n\tget_num_threads() : {get_num_threads()}\n\tget_num_interop_threads() : {get_num_interop_threads()}\n"
+    return (
+        f"tocha parallel:\n\tget_num_threads() : {get_num_threads()}\n\tget_num_interop_threads() : {get_num_interop_threads()}\n"
+    )

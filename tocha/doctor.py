@@ -15,7 +15,16 @@ from tocha.version import __version__
 
 REQUIRED = ("numpy", "scipy", "ml_dtypes", "llvmlite")
 OPTIONAL = ("cupy-cuda13x", "cupy-cuda12x", "triton", "scikit-learn")
-SETTINGS = ("TOCHA_EAGER", "TOCHA_COMPILE", "TOCHA_NATIVE_MIN", "TOCHA_CACHE_DIR", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+SETTINGS = (
+    "TOCHA_EAGER",
+    "TOCHA_COMPILE",
+    "TOCHA_NATIVE_MIN",
+    "TOCHA_CACHE_DIR",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+)
 
 
 def _version(package: str) -> str | None:

@@ -170,8 +170,7 @@ def _promote_pair(a: dtype, b: dtype) -> dtype:
         return a if _FLOAT_ORDER[a] > _FLOAT_ORDER[b] else b
     if low in BAREBONES_UNSIGNED or high in BAREBONES_UNSIGNED:
         raise RuntimeError(
-            "Promotion for uint16, uint32, uint64 types is not supported, "
-            f"attempted to promote {a.name} and {b.name}"
+            f"Promotion for uint16, uint32, uint64 types is not supported, attempted to promote {a.name} and {b.name}"
         )
     if uint8 in (a, b):
         other = b if a is uint8 else a

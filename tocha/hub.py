@@ -190,13 +190,17 @@ def _folder(repo_or_dir: str, source: str, trust_repo: Any, force_reload: bool, 
     return _fetch_repo(repo_or_dir, force_reload, verbose)
 
 
-def list(github: str, force_reload: bool = False, skip_validation: bool = False, trust_repo: Any = None, verbose: bool = True) -> Any:
+def list(
+    github: str, force_reload: bool = False, skip_validation: bool = False, trust_repo: Any = None, verbose: bool = True
+) -> Any:
     """Names of a repository's entry points."""
     module = _hubconf(_folder(github, "local" if os.path.isdir(github) else "github", trust_repo, force_reload, verbose))
     return [name for name in dir(module) if callable(getattr(module, name)) and not name.startswith("_")]
 
 
-def help(github: str, model: str, force_reload: bool = False, skip_validation: bool = False, trust_repo: Any = None) -> str | None:
+def help(
+    github: str, model: str, force_reload: bool = False, skip_validation: bool = False, trust_repo: Any = None
+) -> str | None:
     """The docstring of an entry point."""
     module = _hubconf(_folder(github, "local" if os.path.isdir(github) else "github", trust_repo, force_reload, True))
     return _entry(module, model).__doc__

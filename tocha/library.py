@@ -95,7 +95,9 @@ class CustomOpDef:
         kinds = {a.device.type for a in tree_leaves(args) if isinstance(a, Tensor)}
         if "meta" in kinds:
             if self.fake is None:
-                raise NotImplementedError(f"{self._qualname}: no fake implementation was registered for meta tensors (register_fake)")
+                raise NotImplementedError(
+                    f"{self._qualname}: no fake implementation was registered for meta tensors (register_fake)"
+                )
             return self.fake(*args)
         kernel = next((self.kernels[k] for k in (*kinds, None) if k in self.kernels), None)
         if kernel is None:
@@ -240,7 +242,9 @@ _TYPES = {
 }  # fmt: skip
 
 
-def infer_schema(prototype_function: Callable[..., Any], /, *, mutates_args: Iterable[str] = (), op_name: str | None = None) -> str:
+def infer_schema(
+    prototype_function: Callable[..., Any], /, *, mutates_args: Iterable[str] = (), op_name: str | None = None
+) -> str:
     """The schema of a function from its annotations, in torch's words."""
     signature = inspect.signature(prototype_function)
     parts: list[str] = []
@@ -279,7 +283,9 @@ class Library:
         _enter(CustomOpDef(f"{self.ns}::{name}", schema))
         return name
 
-    def impl(self, op_name: Any, fn: Callable[..., Any], dispatch_key: str = "", *, with_keyset: bool = False, **unused: Any) -> None:
+    def impl(
+        self, op_name: Any, fn: Callable[..., Any], dispatch_key: str = "", *, with_keyset: bool = False, **unused: Any
+    ) -> None:
         """Set an operator's kernel for a dispatch key."""
         name = op_name if isinstance(op_name, str) else op_name._opname
         if self.ns == "aten":

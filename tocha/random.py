@@ -47,9 +47,7 @@ class Generator:
     def __init__(self, device: Any = None) -> None:
         where = CPU if device is None else Device(device)
         if where.type not in ("cpu", "cuda"):
-            raise RuntimeError(
-                f"{where.type.upper()} device type not an accelerator: Generator takes cpu or cuda"
-            )
+            raise RuntimeError(f"{where.type.upper()} device type not an accelerator: Generator takes cpu or cuda")
         if where.type == "cuda":
             from tocha.backends import for_device
 
@@ -143,13 +141,10 @@ def engine_for(generator: Generator | None, device: Device, operator: str) -> MT
     if generator is None:
         return default_for(device).engine
     if not isinstance(generator, Generator):
-        raise TypeError(
-            f"{operator}(): argument 'generator' must be Generator, not {type(generator).__name__}"
-        )
+        raise TypeError(f"{operator}(): argument 'generator' must be Generator, not {type(generator).__name__}")
     if generator.device.type != device.type:
         raise RuntimeError(
-            f"{operator}: Expected a '{device.type}' device type for generator but found "
-            f"'{generator.device.type}'"
+            f"{operator}: Expected a '{device.type}' device type for generator but found '{generator.device.type}'"
         )
     return generator.engine
 

@@ -1,7 +1,6 @@
 """Switches of torch's that are about speed or reproducibility, and names for symbolic sizes, of which there are none.
 
-Every algorithm here is deterministic on the CPU; in the deterministic mode a call also waits for its native kernel rather than
-have NumPy compute it, whose last digits may differ.
+Every algorithm here is deterministic on the CPU, so the deterministic mode only remembers what it was told.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tocha import dtypes
-from tocha.backends import native
 
 _deterministic = [False, False]  # whether on; whether only a warning
 _precision = ["highest"]
@@ -22,7 +20,6 @@ _warn_always = [False]
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Ask for deterministic algorithms (torch docs: torch.use_deterministic_algorithms)."""
     _deterministic[:] = bool(mode), bool(mode and warn_only)
-    native.reproducible(bool(mode))
 
 
 def are_deterministic_algorithms_enabled() -> bool:
@@ -52,7 +49,10 @@ def get_deterministic_debug_mode() -> int:
 def set_float32_matmul_precision(precision: str) -> None:
     """'highest', 'high' or 'medium': how exact float32 products must be. CPU products are always exact to float32."""
     if precision not in ("highest", "high", "medium"):
-        warnings.warn(f"{precision} is not one of 'highest', 'high', and 'medium'; the current precision stays {_precision[0]}", stacklevel=2)
+        warnings.warn(
+            f"{precision} is not one of 'highest', 'high', and 'medium'; the current precision stays {_precision[0]}",
+            stacklevel=2,
+        )
         return
     _precision[0] = precision
 

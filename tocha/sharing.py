@@ -60,7 +60,9 @@ def map_of(array: Any) -> SharedMap | None:
 
 def is_shared(tensor: Tensor) -> bool:
     """Whether other processes see changes: memory mapped to be shared, or on a GPU."""
-    return tensor.is_cuda or map_of(tensor._a) is not None or (tensor.is_cpu and UntypedStorage.is_shared(tensor.untyped_storage()))
+    return (
+        tensor.is_cuda or map_of(tensor._a) is not None or (tensor.is_cpu and UntypedStorage.is_shared(tensor.untyped_storage()))
+    )
 
 
 def share(tensor: Tensor) -> Tensor:
@@ -81,7 +83,11 @@ def share(tensor: Tensor) -> Tensor:
 
 
 def _on_memory(root: Any) -> list[Tensor]:
-    return [t for t in gc.get_objects() if isinstance(t, Tensor) and isinstance(getattr(t, "_a", None), np.ndarray) and cpu.root(t._a) is root]
+    return [
+        t
+        for t in gc.get_objects()
+        if isinstance(t, Tensor) and isinstance(getattr(t, "_a", None), np.ndarray) and cpu.root(t._a) is root
+    ]
 
 
 def _moved(old: Any, root: Any, new: Any) -> Any:

@@ -57,9 +57,7 @@ class UntypedStorage:
         return self
 
     @classmethod
-    def from_file(
-        cls, filename: str | os.PathLike[str], shared: bool = False, nbytes: int = 0
-    ) -> UntypedStorage:
+    def from_file(cls, filename: str | os.PathLike[str], shared: bool = False, nbytes: int = 0) -> UntypedStorage:
         """Map `nbytes` of a file (0: all of it) into memory. `shared=True` writes changes back and grows the
         file to `nbytes`; otherwise changes stay private. RuntimeError if the file is too small."""
         path = os.fspath(filename)
@@ -152,11 +150,7 @@ class UntypedStorage:
         return self
 
     def type(self) -> str:
-        return (
-            "torch.storage.UntypedStorage"
-            if self.device.type == "cpu"
-            else f"torch.{self.device.type}.UntypedStorage"
-        )
+        return "torch.storage.UntypedStorage" if self.device.type == "cpu" else f"torch.{self.device.type}.UntypedStorage"
 
     # ---- values
 
@@ -170,9 +164,7 @@ class UntypedStorage:
         """A byte as an int, or a slice as a storage on the same memory."""
         if isinstance(index, slice):
             if index.step not in (None, 1):
-                raise RuntimeError(
-                    f"Trying to slice with a step of {index.step}, but only a step of 1 is supported"
-                )
+                raise RuntimeError(f"Trying to slice with a step of {index.step}, but only a step of 1 is supported")
             return UntypedStorage._on(self._array[index])
         return int(self._array[_checked_index(index, len(self))])
 
@@ -216,8 +208,7 @@ class UntypedStorage:
             return self
         if _KNOWN.get(self._cdata) is self:
             raise RuntimeError(
-                f"resize_: a tensor uses this storage of {len(self)} bytes; make a new tensor of the wanted "
-                "size instead"
+                f"resize_: a tensor uses this storage of {len(self)} bytes; make a new tensor of the wanted size instead"
             )
         grown = empty_bytes(size, self.device)
         if self.device.type != "meta":
@@ -279,15 +270,11 @@ class TypedStorage:
             self._untyped_storage = UntypedStorage._on(values).to(device)
 
     @classmethod
-    def from_file(
-        cls, filename: str, shared: bool = False, size: int = 0, *, dtype: dtype | None = None
-    ) -> TypedStorage:
+    def from_file(cls, filename: str, shared: bool = False, size: int = 0, *, dtype: dtype | None = None) -> TypedStorage:
         """Map `size` elements of a file (torch docs: torch.TypedStorage.from_file)."""
         kind = getattr(cls, "dtype", None) if dtype is None else dtype
         kind = kind if isinstance(kind, dtypes.dtype) else dtypes.get_default_dtype()
-        return TypedStorage(
-            wrap_storage=UntypedStorage.from_file(filename, shared, size * kind.itemsize), dtype=kind
-        )
+        return TypedStorage(wrap_storage=UntypedStorage.from_file(filename, shared, size * kind.itemsize), dtype=kind)
 
     @property
     def _values(self) -> Any:
@@ -356,9 +343,7 @@ class TypedStorage:
     def _as(self, kind: dtype) -> TypedStorage:
         if kind is self.dtype:
             return self
-        return TypedStorage(
-            wrap_storage=UntypedStorage._on(self._values.astype(kind.np).view(np.uint8)), dtype=kind
-        )
+        return TypedStorage(wrap_storage=UntypedStorage._on(self._values.astype(kind.np).view(np.uint8)), dtype=kind)
 
     def tolist(self) -> list[Any]:
         values = namespace(self._values).to_host(self._values)
@@ -432,11 +417,7 @@ class _LegacyMeta(type):
     def __instancecheck__(cls, instance: object) -> bool:
         if cls is LegacyStorage:
             return isinstance(instance, TypedStorage)
-        return (
-            isinstance(instance, TypedStorage)
-            and instance.dtype is cls.dtype
-            and instance.device.type == "cpu"
-        )
+        return isinstance(instance, TypedStorage) and instance.dtype is cls.dtype and instance.device.type == "cpu"
 
 
 class LegacyStorage(metaclass=_LegacyMeta):
@@ -519,9 +500,7 @@ def _reach(array: Any) -> int:
     return sum((n - 1) * s for n, s in zip(array.shape, array.strides)) + array.itemsize if array.size else 0
 
 
-def view_bytes(
-    storage: UntypedStorage, kind: dtype, offset: int, size: Sequence[int], stride: Sequence[int]
-) -> Any:
+def view_bytes(storage: UntypedStorage, kind: dtype, offset: int, size: Sequence[int], stride: Sequence[int]) -> Any:
     """The strided array of `kind` at `offset` (in elements) in a storage.
 
     RuntimeError if it would reach outside the storage or if a size, stride or the offset is negative.
@@ -529,13 +508,10 @@ def view_bytes(
     size, stride = tuple(map(operator.index, size)), tuple(map(operator.index, stride))
     offset = operator.index(offset)
     if len(size) != len(stride):
-        raise RuntimeError(
-            f"mismatch in length of strides and shape: size {list(size)}, stride {list(stride)}"
-        )
+        raise RuntimeError(f"mismatch in length of strides and shape: size {list(size)}, stride {list(stride)}")
     if offset < 0 or min(size, default=0) < 0 or min(stride, default=0) < 0:
         raise RuntimeError(
-            f"setStorage: sizes {list(size)}, strides {list(stride)} and storage offset {offset} must not "
-            "be negative"
+            f"setStorage: sizes {list(size)}, strides {list(stride)} and storage offset {offset} must not be negative"
         )
     width = kind.itemsize
     reach = (offset + sum((n - 1) * s for n, s in zip(size, stride)) + 1) * width if math.prod(size) else 0

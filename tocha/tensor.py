@@ -330,9 +330,7 @@ class Tensor(_Operators):
     __hash__ = object.__hash__
 
     @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         from tocha.dispatch.override import default_torch_function
 
         return default_torch_function(cls, func, types, args, kwargs or {})

@@ -96,17 +96,13 @@ def work(library: str, task: str, folder: pathlib.Path) -> None:
     if task == "write":
         save_st(flat, folder / "flat.safetensors", {"k": "v"})
     else:
-        same = describe(dict(sorted(load_st(folder / "flat.safetensors").items()))) == describe(
-            dict(sorted(flat.items()))
-        )
+        same = describe(dict(sorted(load_st(folder / "flat.safetensors").items()))) == describe(dict(sorted(flat.items())))
         print(f"{library} reads flat.safetensors: {'same' if same else 'DIFFERENT'}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--torch", default=sys.executable, metavar="PYTHON", help="interpreter that has torch"
-    )
+    parser.add_argument("--torch", default=sys.executable, metavar="PYTHON", help="interpreter that has torch")
     parser.add_argument("--work", nargs=3, metavar=("LIBRARY", "TASK", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:

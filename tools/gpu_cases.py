@@ -122,7 +122,11 @@ def products() -> Iterator[Case]:
     yield _two("transposed operands", lambda a, b: a.t() @ b.t(), (5, 8), (7, 5))
     yield _two("attention", F.scaled_dot_product_attention, (2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 4))
     yield _two(
-        "attention, causal", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), (2, 5, 4), (2, 5, 4), (2, 5, 4)
+        "attention, causal",
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        (2, 5, 4),
+        (2, 5, 4),
+        (2, 5, 4),
     )
 
 
@@ -153,12 +157,18 @@ def layers() -> Iterator[Case]:
     yield _two("group_norm", lambda x, w, b: F.group_norm(x, 2, w, b), (2, 4, 5), (4,), (4,))
     yield _two("batch_norm, training", lambda x, w, b: F.batch_norm(x, None, None, w, b, True), (4, 3, 5), (3,), (3,))
     yield _two(
-        "batch_norm, given", lambda x, w, b: F.batch_norm(x, w.detach() * 0, w.detach() * 0 + 1, w, b, False), (4, 3, 5), (3,), (3,)
+        "batch_norm, given",
+        lambda x, w, b: F.batch_norm(x, w.detach() * 0, w.detach() * 0 + 1, w, b, False),
+        (4, 3, 5),
+        (3,),
+        (3,),
     )
     yield _two("instance_norm", lambda x: F.instance_norm(x), (2, 3, 7))
     yield _two("rms_norm", lambda x, w: F.rms_norm(x, (6,), w), (4, 6), (6,))
     yield _one("local_response_norm", lambda x: F.local_response_norm(x, 3), (2, 5, 4, 4))
-    losses = "mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss binary_cross_entropy_with_logits poisson_nll_loss kl_div"
+    losses = (
+        "mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss binary_cross_entropy_with_logits poisson_nll_loss kl_div"
+    )
     for name in losses.split():
         yield _two(name, lambda x, y, n=name: getattr(F, n)(x, y.detach()), (4, 6), (4, 6))
     yield Case(
@@ -166,9 +176,7 @@ def layers() -> Iterator[Case]:
         lambda p, y: F.binary_cross_entropy(p, y.detach()), SINGLE,
     )  # fmt: skip
     for options in ({}, {"label_smoothing": 0.1}, {"reduction": "none"}, {"ignore_index": 2}):
-        yield _indexed(
-            f"cross_entropy {options}", lambda x, t, w, o=options: F.cross_entropy(x, t, **o), (6, 5), (6,), 5
-        )
+        yield _indexed(f"cross_entropy {options}", lambda x, t, w, o=options: F.cross_entropy(x, t, **o), (6, 5), (6,), 5)
     yield _indexed("nll_loss", lambda x, t, w: F.nll_loss(x, t), (6, 5), (6,), 5)
     yield _indexed("cross_entropy, 2-d", lambda x, t, w: F.cross_entropy(x, t), (2, 5, 3, 3), (2, 3, 3), 5)
     yield _indexed("embedding", lambda x, t, w: F.embedding(t, x), (7, 4), (3, 5), 7)
@@ -193,7 +201,8 @@ def movement() -> Iterator[Case]:
         "repeat_interleave": lambda x: x.repeat_interleave(2, 1), "clone": lambda x: x.t().clone(), "movedim": lambda x: x.movedim(0, 1) * 1,
         "to float64": lambda x: x.to(torch.float64), "to bfloat16": lambda x: x.to(torch.bfloat16), "to int32": lambda x: (x * 3).to(torch.int32),
         "clamp": lambda x: x.clamp(-1, 1), "where, number": lambda x: torch.where(x > 0, x, 0), "masked_fill": lambda x: x.masked_fill(x > 0, 2),
-        "masked_select": lambda x: x[x > 0], "nonzero": lambda x: (x > 0).nonzero(), "diff": lambda x: x.diff(), "meshgrid": lambda x: torch.meshgrid(x[0], x[1], indexing="ij"),
+        "masked_select": lambda x: x[x > 0], "nonzero": lambda x: (x > 0).nonzero(), "diff": lambda x: x.diff(),
+        "meshgrid": lambda x: torch.meshgrid(x[0], x[1], indexing="ij"),
     }  # fmt: skip
     for name, compute in moves.items():
         yield _one(name, compute, kinds=EVERY)

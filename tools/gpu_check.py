@@ -60,7 +60,9 @@ def _run(case: Any, inputs: list[Any], kind: str, device: str) -> tuple[list[Any
     differentiable = [o for o in outputs if o.requires_grad]
     if differentiable:
         weights = [np.random.default_rng(i).uniform(0.5, 1.5, tuple(o.shape)) for i, o in enumerate(differentiable)]
-        given = [torch.from_numpy(np.asarray(w)).to(device=device, dtype=o.dtype) for w, o in zip(weights, differentiable, strict=True)]
+        given = [
+            torch.from_numpy(np.asarray(w)).to(device=device, dtype=o.dtype) for w, o in zip(weights, differentiable, strict=True)
+        ]
         torch.autograd.backward(differentiable, given)
         gradients = [x.grad for x in moved]
     for o in outputs:
@@ -466,7 +468,9 @@ PARTS: dict[str, Callable[..., Report]] = {
 def _start(part: str, share: tuple[int, int], deadline: float, out: Path, extra: Sequence[str]) -> tuple[Any, Path]:
     target = out / f"{part}-{share[0]}.json"
     command = [sys.executable, __file__, "--part", part, "--share", f"{share[0]}/{share[1]}", "--deadline", str(deadline)]
-    return subprocess.Popen([*command, "--json", str(target), *extra], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}), target
+    return subprocess.Popen(
+        [*command, "--json", str(target), *extra], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    ), target
 
 
 def _collect(started: list[tuple[Any, Path]], deadline: float) -> list[Report]:
@@ -543,7 +547,9 @@ def _print(report: Report) -> int:
         counts = [sum(r["dtype"] == kind and r["status"] == s for r in results) for s in ("ok", "differs", "error", "refused")]
         print(f"{kind or 'devices':12}{counts[0]:7}{counts[1]:8}{counts[2]:7}{counts[3]:20}")
     not_run = sum(p.get("not_run", 0) for p in report["operators"])
-    print(f"not run for lack of time: {not_run}; records without known parameters: {report['operators'][0].get('without_parameters')}")
+    print(
+        f"not run for lack of time: {not_run}; records without known parameters: {report['operators'][0].get('without_parameters')}"
+    )
     bad = [r for r in results if r["status"] in ("differs", "error")]
     for r in bad[:120]:
         print(f"  {r['status']:8}{r['case']} [{r['dtype']}]: {r['why']}")

@@ -22,9 +22,7 @@ MAX_PACKAGE = 55_000
 # operators (about eleven lines for each of torch's 850, most of them reading arguments and explaining errors as torch does).
 BUDGETS: dict[str, tuple[frozenset[str], int]] = {
     "core": (
-        frozenset(
-            """tensor storage sharing dtypes device dispatch prims autograd backends threads settings""".split()
-        ),
+        frozenset("""tensor storage sharing dtypes device dispatch prims autograd backends threads settings""".split()),
         13_000,
     ),
     "compiler": (frozenset({"dynamo", "aot_autograd", "inductor"}), 12_000),

@@ -68,10 +68,7 @@ def write_samplers(target: Path) -> None:
                 torch.manual_seed(size)
                 x = fill(torch.zeros(size, dtype=dtype))
                 rows.append([str(dtype).removeprefix("torch."), size, digest(x), state_digest()])
-    text = ",\n".join(
-        f'"{name}": [\n' + ",\n".join(json.dumps(row) for row in rows) + "\n]"
-        for name, rows in expected.items()
-    )
+    text = ",\n".join(f'"{name}": [\n' + ",\n".join(json.dumps(row) for row in rows) + "\n]" for name, rows in expected.items())
     target.write_text("{\n" + text + "\n}\n", encoding="utf-8")
 
 

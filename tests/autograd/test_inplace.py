@@ -53,7 +53,9 @@ def test_changing_a_saved_input_names_operator_and_line() -> None:
     y = x * 2
     z = y * y
     y.add_(1)
-    with pytest.raises(RuntimeError, match=r"modified by an inplace operation.*version 1; expected version 0.*add_\(\) at .*test_inplace\.py:\d+"):
+    with pytest.raises(
+        RuntimeError, match=r"modified by an inplace operation.*version 1; expected version 0.*add_\(\) at .*test_inplace\.py:\d+"
+    ):
         z.sum().backward()
 
 

@@ -25,7 +25,9 @@ NAMES: dict[str, Any] = json.loads(Path(__file__).with_name("cupy_names.json").r
 _BF16 = np.dtype(ml_dtypes.bfloat16)
 _CONTAINERS = frozenset(np.dtype(getattr(ml_dtypes, n)) for n in dir(ml_dtypes) if n.startswith("float8"))
 _SCALARS = (bool, int, float, complex, np.generic)
-_GENERAL = frozenset(("concatenate", "stack", "take", "ascontiguousarray", "broadcast_to", "moveaxis", "flip", "tile", "roll", "copyto"))
+_GENERAL = frozenset(
+    ("concatenate", "stack", "take", "ascontiguousarray", "broadcast_to", "moveaxis", "flip", "tile", "roll", "copyto")
+)
 _memories: weakref.WeakValueDictionary[int, Memory] = weakref.WeakValueDictionary()
 
 
@@ -501,11 +503,13 @@ def _fill() -> None:
     FUNCTIONS["take"] = _function("take", lambda a, indices, axis=None: np.take(a, indices, axis, mode="wrap"))
     FUNCTIONS["empty_like"] = lambda a, dtype=None: _fresh(np.empty_like(a._n, dtype=dtype))
     for name in ("ones", "zeros", "empty"):
+
         def make(shape: Any, dtype: Any = float, order: str = "C", name: str = name) -> ndarray:
             if np.dtype(dtype) in _CONTAINERS:
                 raise ValueError(f"Unsupported dtype {dtype}")
             _fits(shape, dtype)
             return _fresh(getattr(np, name)(shape, dtype, order))
+
         FUNCTIONS[name] = make
 
 
@@ -534,11 +538,22 @@ def install() -> Any:
         getDeviceProperties=lambda i: {"name": b"Fake", "major": 9, "minor": 0, "totalGlobalMem": 1 << 31, "multiProcessorCount": 1, "warpSize": 32},
     )  # fmt: skip
     cuda = types.SimpleNamespace(
-        runtime=runtime, Device=Device, MemoryPointer=MemoryPointer, memory=errors, set_allocator=lambda f: None, is_available=lambda: True,
-        Stream=Stream, Event=Event, device=types.SimpleNamespace(get_cublas_handle=lambda: 0), get_current_stream=lambda: Stream.current[-1], get_elapsed_time=lambda a, b: 1.0,
+        runtime=runtime,
+        Device=Device,
+        MemoryPointer=MemoryPointer,
+        memory=errors,
+        set_allocator=lambda f: None,
+        is_available=lambda: True,
+        Stream=Stream,
+        Event=Event,
+        device=types.SimpleNamespace(get_cublas_handle=lambda: 0),
+        get_current_stream=lambda: Stream.current[-1],
+        get_elapsed_time=lambda a, b: 1.0,
     )
     fft = types.SimpleNamespace(**{n: _function("fft." + n, getattr(np.fft, n)) for n in NAMES["fft"] if hasattr(np.fft, n)})
-    cupy = _module("cupy", {**FUNCTIONS, "cuda": cuda, "fft": fft, "get_default_memory_pool": lambda: pool, "__version__": NAMES["version"]})
+    cupy = _module(
+        "cupy", {**FUNCTIONS, "cuda": cuda, "fft": fft, "get_default_memory_pool": lambda: pool, "__version__": NAMES["version"]}
+    )
     special = {n: ufunc(n, getattr(scipy.special, n), True) for n in NAMES["special"] if hasattr(scipy.special, n)}
     _module("cupyx", {"scipy": _module("cupyx.scipy", {"special": _module("cupyx.scipy.special", special)})})
     cublas = types.SimpleNamespace(gemmStridedBatchedEx=_gemm_strided_batched)
@@ -569,7 +584,14 @@ def _dunders() -> None:
 
     for symbol, name in _BINARY.items():
         set_binary(symbol, name)
-    for symbol, name in {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"}.items():
+    for symbol, name in {
+        "lt": "less",
+        "le": "less_equal",
+        "gt": "greater",
+        "ge": "greater_equal",
+        "eq": "equal",
+        "ne": "not_equal",
+    }.items():
         setattr(ndarray, f"__{symbol}__", lambda a, b, name=name: FUNCTIONS[name](a, b))
     for symbol, name in {"neg": "negative", "invert": "invert", "abs": "absolute"}.items():
         setattr(ndarray, f"__{symbol}__", lambda a, name=name: FUNCTIONS[name](a))

@@ -28,9 +28,7 @@ METHODS = {"at", "accumulate", "reduce", "reduceat", "outer"}
 
 
 def attributes_of_xp(tree: ast.AST) -> list[ast.Attribute]:
-    return [
-        n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "xp"
-    ]
+    return [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "xp"]
 
 
 def sources() -> list[Path]:
@@ -101,7 +99,9 @@ def test_kernels_use_no_ufunc_methods_and_only_known_transforms(path: Path) -> N
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and id(node.value) in inner:
             parent = inner[id(node.value)].attr
-            assert not (node.attr in METHODS and parent not in ("fft", "linalg")), f"{path.name}:{node.lineno}: xp.{parent}.{node.attr}"
+            assert not (node.attr in METHODS and parent not in ("fft", "linalg")), (
+                f"{path.name}:{node.lineno}: xp.{parent}.{node.attr}"
+            )
             if parent in ("fft", "linalg"):
                 assert node.attr in CUPY[parent], f"{path.name}:{node.lineno}: CuPy has no {parent}.{node.attr}"
 
@@ -111,4 +111,6 @@ def test_own_tables_shadow_nothing_by_accident() -> None:
     public = {n for n in vars(_cuda_functions.Functions) if not n.startswith("_")}
     flags = {n for n in vars(_cuda_flags.Flags) if not n.startswith("_")}
     assert not public & flags
-    assert not (public | flags) & {n for n in vars(cuda) if inspect.isfunction(vars(cuda)[n]) and vars(cuda)[n].__module__ == cuda.__name__}
+    assert not (public | flags) & {
+        n for n in vars(cuda) if inspect.isfunction(vars(cuda)[n]) and vars(cuda)[n].__module__ == cuda.__name__
+    }

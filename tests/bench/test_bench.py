@@ -14,9 +14,7 @@ def test_case_runs_twice(name):
     step()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(2.0, "2 s"), (0.0123, "12.3 ms"), (4.56e-6, "4.56 µs"), (None, "–")]
-)
+@pytest.mark.parametrize(("seconds", "text"), [(2.0, "2 s"), (0.0123, "12.3 ms"), (4.56e-6, "4.56 µs"), (None, "–")])
 def test_duration(seconds, text):
     assert bench.duration(seconds) == text
 

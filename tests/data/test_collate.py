@@ -39,9 +39,7 @@ def test_tensors_are_stacked():
 
 def test_containers_keep_their_type():
     out = default_collate([{"a": [1, {"b": 2.0}], "s": "x"}, {"a": [3, {"b": 4.0}], "s": "y"}])
-    assert (
-        out["a"][0].tolist() == [1, 3] and out["a"][1]["b"].tolist() == [2.0, 4.0] and out["s"] == ["x", "y"]
-    )
+    assert out["a"][0].tolist() == [1, 3] and out["a"][1]["b"].tolist() == [2.0, 4.0] and out["s"] == ["x", "y"]
     pair = default_collate([Point(1, 2.0), Point(3, 4.0)])
     assert type(pair) is Point and pair.x.tolist() == [1, 3]
     assert type(default_collate([collections.OrderedDict(a=1)])) is collections.OrderedDict
@@ -81,8 +79,6 @@ def test_own_types():
 
 
 def test_convert():
-    out = default_convert(
-        [np.zeros(2), {"a": np.float32(3)}, "s", (1, Point(np.ones(1), 2)), np.array(["t"])]
-    )
+    out = default_convert([np.zeros(2), {"a": np.float32(3)}, "s", (1, Point(np.ones(1), 2)), np.array(["t"])])
     assert out[0].dtype == tocha.float64 and out[1]["a"].item() == 3.0 and out[2] == "s"
     assert out[3][0] == 1 and out[3][1].x.tolist() == [1.0] and isinstance(out[4], np.ndarray)

@@ -16,9 +16,7 @@ def passed(obj):
 
 
 @pytest.mark.parametrize("n", [3, 100_000])
-@pytest.mark.parametrize(
-    "dtype", ["float32", "float64", "int64", "bool", "bfloat16", "float16", "complex64", "uint8"]
-)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool", "bfloat16", "float16", "complex64", "uint8"])
 def test_values_and_dtypes(n, dtype):
     x = tocha.arange(n).to(getattr(tocha, dtype))
     y, _ = passed({"x": [x, "text"]})
@@ -74,9 +72,7 @@ def test_memory_and_descriptors_go_with_the_tensors():
     assert counts() == before
 
 
-@pytest.mark.skipif(
-    sys.version_info >= (3, 13) or sys.platform == "win32", reason="mappings hold no descriptor"
-)
+@pytest.mark.skipif(sys.version_info >= (3, 13) or sys.platform == "win32", reason="mappings hold no descriptor")
 def test_many_kept_batches_do_not_use_up_descriptors(monkeypatch):
     monkeypatch.setattr(shared, "_descriptor_limit", lambda: 0)
     before = len(os.listdir("/proc/self/fd"))

@@ -10,8 +10,6 @@ import tocha.multiprocessing as mp
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="descriptors are not sent on Windows")
 
 
-
-
 def _write(x, y, done):
     x.mul_(2)
     y[0, 0] = 9.0

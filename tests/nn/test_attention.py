@@ -131,7 +131,9 @@ def test_returned_weights_are_the_ones_after_dropout():
 
 def test_key_and_value_of_different_shapes_are_refused() -> None:
     query, key, value = torch.zeros(3, 2, 4), torch.zeros(3, 2, 4), torch.zeros(3, 1, 4)
-    with pytest.raises(AssertionError, match=r"key shape torch.Size\(\[3, 2, 4\]\) does not match value shape torch.Size\(\[3, 1, 4\]\)"):
+    with pytest.raises(
+        AssertionError, match=r"key shape torch.Size\(\[3, 2, 4\]\) does not match value shape torch.Size\(\[3, 1, 4\]\)"
+    ):
         torch.nn.MultiheadAttention(4, 2)(query, key, value)
     with pytest.raises(AssertionError, match="key's sequence and batch dims"):
         torch.nn.MultiheadAttention(4, 2, kdim=4, vdim=5)(query, key, torch.zeros(2, 2, 5))

@@ -46,9 +46,7 @@ def test_module_list():
 
 def test_module_list_repr_joins_equal_children():
     m = nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1), nn.ReLU()])
-    assert repr(m) == (
-        "ModuleList(\n  (0-1): 2 x Linear(in_features=1, out_features=1, bias=True)\n  (2): ReLU()\n)"
-    )
+    assert repr(m) == ("ModuleList(\n  (0-1): 2 x Linear(in_features=1, out_features=1, bias=True)\n  (2): ReLU()\n)")
 
 
 def test_module_dict():

@@ -97,9 +97,7 @@ def test_transposed_convolution_output_size():
 
 def test_cross_map_lrn_has_torchs_window():
     out = nn.CrossMapLRN2d(3)(torch.arange(16.0).view(1, 4, 2, 2)).flatten().tolist()
-    assert out[8:] == pytest.approx(
-        [7.95549, 8.9384, 9.91681, 10.89019, 11.93798, 12.91902, 13.89591, 14.86824], abs=1e-4
-    )
+    assert out[8:] == pytest.approx([7.95549, 8.9384, 9.91681, 10.89019, 11.93798, 12.91902, 13.89591, 14.86824], abs=1e-4)
 
 
 def test_adaptive_softmax_sums_to_one():
@@ -113,9 +111,7 @@ def test_adaptive_softmax_sums_to_one():
     assert torch.allclose(out, log_prob.gather(1, target[:, None]).squeeze(1), atol=1e-6)
     assert loss.item() == pytest.approx(-out.mean().item())
     assert m.predict(x).tolist() == log_prob.argmax(1).tolist()
-    with pytest.raises(
-        RuntimeError, match=r"Target values should be in \[0, 9\], but values in range \[1, 10\]"
-    ):
+    with pytest.raises(RuntimeError, match=r"Target values should be in \[0, 9\], but values in range \[1, 10\]"):
         m(x[:2], torch.tensor([1, 10]))
 
 

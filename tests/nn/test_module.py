@@ -171,13 +171,9 @@ def test_forward_hooks_order_and_results():
     x = torch.ones(1, 2)
     log = m.log
     m.register_forward_pre_hook(lambda m, a: log.append("pre"))
-    m.register_forward_pre_hook(
-        lambda m, a, k: (log.append("pre kwargs"), (a, {"k": 2}))[1], with_kwargs=True, prepend=True
-    )
+    m.register_forward_pre_hook(lambda m, a, k: (log.append("pre kwargs"), (a, {"k": 2}))[1], with_kwargs=True, prepend=True)
     m.register_forward_hook(lambda m, a, out: (log.append("post"), out + 1)[1])
-    m.register_forward_hook(
-        lambda m, a, k, out: log.append(("post kwargs", k)), with_kwargs=True, prepend=True
-    )
+    m.register_forward_hook(lambda m, a, k, out: log.append(("post kwargs", k)), with_kwargs=True, prepend=True)
     plain = m.inner(x) * 2 + 1
     assert tensors_equal(m(x), plain)
     assert log == ["pre kwargs", "pre", ("forward", 2), ("post kwargs", {"k": 2}), "post"]
@@ -226,9 +222,7 @@ def test_full_backward_hooks_see_and_replace_gradients():
         m.weight.copy_(torch.tensor([[2.0, 3.0]]))
     seen = []
     m.register_full_backward_pre_hook(lambda m, go: (go[0] * 10,))
-    m.register_full_backward_hook(
-        lambda m, gi, go: (seen.append((gi[0].tolist(), go[0].tolist())), (gi[0] + 1,))[1]
-    )
+    m.register_full_backward_hook(lambda m, gi, go: (seen.append((gi[0].tolist(), go[0].tolist())), (gi[0] + 1,))[1])
     x = torch.ones(1, 2, requires_grad=True)
     m(x).sum().backward()
     assert seen == [([[20.0, 30.0]], [[10.0]])]

@@ -109,7 +109,5 @@ def test_lazy_state_stays_lazy():
 
 
 def test_wrong_dimensions_for_a_lazy_convolution():
-    with pytest.raises(
-        RuntimeError, match=r"Expected 3D \(unbatched\) or 4D \(batched\) input to LazyConv2d"
-    ):
+    with pytest.raises(RuntimeError, match=r"Expected 3D \(unbatched\) or 4D \(batched\) input to LazyConv2d"):
         nn.LazyConv2d(4, 3)(torch.zeros(5, 5))

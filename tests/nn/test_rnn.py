@@ -220,9 +220,7 @@ def test_pack_and_pad_round_trip():
     assert packed.batch_sizes.tolist() == [2, 2, 2, 1]
     assert packed.sorted_indices.tolist() == [1, 0]
     assert packed.data[:, 0].tolist() == [3.0, 0.0, 9.0, 6.0, 15.0, 12.0, 21.0]
-    padded, lengths = packing.pad_packed_sequence(
-        packed, batch_first=True, padding_value=-1.0, total_length=5
-    )
+    padded, lengths = packing.pad_packed_sequence(packed, batch_first=True, padding_value=-1.0, total_length=5)
     assert padded[:, :, 0].tolist() == [[0, 6, 12, -1, -1], [3, 9, 15, 21, -1]]
     assert lengths.tolist() == [3, 4]
 

@@ -272,9 +272,7 @@ def test_init_values(name, values):
 
 def test_layers_draw_in_torchs_order():
     torch.manual_seed(0)
-    assert nn.Linear(2, 2).weight.flatten().tolist() == pytest.approx(
-        [-0.00529, 0.37932, -0.58198, -0.52039], abs=1e-5
-    )
+    assert nn.Linear(2, 2).weight.flatten().tolist() == pytest.approx([-0.00529, 0.37932, -0.58198, -0.52039], abs=1e-5)
     assert nn.Linear(2, 2).bias.tolist() == pytest.approx([-0.2137, -0.13899], abs=1e-5)
 
 

@@ -71,7 +71,11 @@ def test_integers_are_applied_before_index_tensors():
         (torch.tensor([1.0]), IndexError, "must be long, int, byte or bool"),
         (torch.tensor([0, 4]), IndexError, "index 4 is out of bounds for dimension 0 with size 3"),
         (torch.tensor([True, False]), IndexError, r"The shape of the mask \[2\] at index 0 does not match"),
-        ((torch.tensor([0, 1]), torch.tensor([0, 1, 2])), IndexError, r"could not be broadcast together with shapes \[2\], \[3\]"),
+        (
+            (torch.tensor([0, 1]), torch.tensor([0, 1, 2])),
+            IndexError,
+            r"could not be broadcast together with shapes \[2\], \[3\]",
+        ),
     ],
 )
 def test_wrong_indices(index, error, text):

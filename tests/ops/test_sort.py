@@ -35,10 +35,12 @@ VALUES: list[Any] = [
     (lambda: tocha.quantile(tensor([1.0, 2, 3, 4]), 0.5, interpolation="midpoint"), "float32", 2.5),
     (lambda: tocha.unique(tensor([3, 1, 2, 1]), return_inverse=True, return_counts=True), "int64 int64 int64", ([1, 2, 3], [2, 0, 1, 0], [2, 1, 1],)),
     (lambda: tocha.unique(tensor([nan, nan, 1.0]), return_counts=True), "float32 int64", ([1.0, nan, nan], [1, 1, 1],)),
-    (lambda: tocha.unique(tensor([[1, 2], [1, 2], [0, 1]]), dim=0, return_inverse=True, return_counts=True), "int64 int64 int64", ([[0, 1], [1, 2]], [1, 1, 0], [1, 2],)),
+    (lambda: tocha.unique(tensor([[1, 2], [1, 2], [0, 1]]), dim=0, return_inverse=True, return_counts=True),
+     "int64 int64 int64", ([[0, 1], [1, 2]], [1, 1, 0], [1, 2],)),
     (lambda: tocha.unique(tensor([])), "float32", empty([0])),
     (lambda: tocha.unique(tocha.ones(0, 2), dim=0), "float32", empty([0, 2])),
-    (lambda: tocha.unique_consecutive(tensor([1, 1, 2, 2, 1]), return_inverse=True, return_counts=True), "int64 int64 int64", ([1, 2, 1], [0, 0, 1, 1, 2], [2, 2, 1],)),
+    (lambda: tocha.unique_consecutive(tensor([1, 1, 2, 2, 1]), return_inverse=True, return_counts=True),
+     "int64 int64 int64", ([1, 2, 1], [0, 0, 1, 1, 2], [2, 2, 1],)),
     (lambda: tocha.unique_consecutive(tensor([])), "float32", empty([0])),
     (lambda: tocha.bincount(tensor([]).long()), "int64", empty([0])),
     (lambda: tocha.bincount(tensor([1, 1, 3]), minlength=6), "int64", [0, 2, 0, 1, 0, 0]),
@@ -46,7 +48,8 @@ VALUES: list[Any] = [
     (lambda: tocha.histc(tensor([1.0, 2, 1]), bins=4, min=0, max=3), "float32", [0.0, 2.0, 1.0, 0.0]),
     (lambda: tocha.histc(tensor([]), bins=4, min=0, max=3), "float32", [0.0, 0.0, 0.0, 0.0]),
     (lambda: tocha.histogram(tensor([1.0, 2, 1]), bins=4, range=(0.0, 3.0)), "float32 float32", ([0.0, 2.0, 1.0, 0.0], [0.0, 0.75, 1.5, 2.25, 3.0],)),
-    (lambda: tocha.histogram(tensor([1.0, 2, 1]), tensor([0.0, 1, 2.0]), weight=tensor([1.0, 2.0, 4.0]), density=True), "float32 float32", ([0.0, 1.0], [0.0, 1.0, 2.0],)),
+    (lambda: tocha.histogram(tensor([1.0, 2, 1]), tensor([0.0, 1, 2.0]), weight=tensor([1.0, 2.0, 4.0]), density=True),
+     "float32 float32", ([0.0, 1.0], [0.0, 1.0, 2.0],)),
     (lambda: tocha.searchsorted(tensor([1.0, 2, 3]), tensor([2.0, nan])), "int64", [1, 3]),
     (lambda: tocha.searchsorted(tensor([[1, 3], [2, 4]]), tensor([[2], [2]]), right=True), "int64", [[1], [1]]),
     (lambda: tocha.bucketize(tensor([[2.0, 5]]), tensor([1.0, 2, 3]), out_int32=True), "int32", [[1, 3]]),
@@ -98,7 +101,9 @@ def test_results_are_named() -> None:
     assert found._fields == ("values", "indices")
 
 
-@pytest.mark.parametrize("name", ["topk", "kthvalue", "chunk", "tensor_split", "tril", "triu", "diag", "diagonal", "rot90", "repeat_interleave"])
+@pytest.mark.parametrize(
+    "name", ["topk", "kthvalue", "chunk", "tensor_split", "tril", "triu", "diag", "diagonal", "rot90", "repeat_interleave"]
+)
 def test_integer_arguments_take_no_floats(name):
     with pytest.raises(TypeError):
         getattr(tocha.ones(3, 3), name)(2.0)

@@ -32,7 +32,12 @@ def test_gradient_through_both():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"return_complex": True, "hop_length": 0}, {"return_complex": True, "win_length": 9}, {"return_complex": True, "window": W[:5]}],
+    [
+        {},
+        {"return_complex": True, "hop_length": 0},
+        {"return_complex": True, "win_length": 9},
+        {"return_complex": True, "window": W[:5]},
+    ],
 )
 @pytest.mark.filterwarnings("ignore:A window was not provided")
 def test_errors(options):

@@ -48,9 +48,7 @@ RATES = [
         [0.04, 0.819275104892, 0.971941777388, 0.81174565395, 0.555984014123, 0.283060998209, 0.076641593834],
     ),
     (
-        lambda o: L.OneCycleLR(
-            o, 1.0, epochs=2, steps_per_epoch=4, anneal_strategy="linear", three_phase=True
-        ),
+        lambda o: L.OneCycleLR(o, 1.0, epochs=2, steps_per_epoch=4, anneal_strategy="linear", three_phase=True),
         [
             0.04,
             0.725714285714,

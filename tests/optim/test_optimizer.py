@@ -115,9 +115,7 @@ def test_load_state_dict_copies():
     assert b.param_groups[0]["lr"] == 0.1
 
 
-@pytest.mark.parametrize(
-    "name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "ASGD", "Rprop", "RAdam"]
-)
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "ASGD", "Rprop", "RAdam"])
 def test_resumed_training_makes_the_same_steps(name):
     p, q = param(), param()
     options = {"momentum": 0.9} if name == "SGD" else {}
@@ -183,9 +181,7 @@ def test_deepcopy_and_pickle_keep_state_with_their_own_parameters():
 
 def test_repr_lists_options():
     text = repr(optim.SGD([param()], lr=0.1))
-    assert text.startswith("SGD (\nParameter Group 0\n    dampening: 0\n") and text.endswith(
-        "weight_decay: 0\n)"
-    )
+    assert text.startswith("SGD (\nParameter Group 0\n    dampening: 0\n") and text.endswith("weight_decay: 0\n)")
 
 
 def test_step_hooks_run_in_order_and_can_be_removed():
@@ -220,9 +216,7 @@ def test_state_dict_hooks():
     o, calls = optim.SGD([p], lr=0.1), []
     o.register_state_dict_pre_hook(lambda opt: calls.append("pre"))
     o.register_state_dict_post_hook(lambda opt, state: {**state, "extra": 1})
-    o.register_load_state_dict_pre_hook(
-        lambda opt, state: {**state, "param_groups": [{**state["param_groups"][0], "lr": 9.0}]}
-    )
+    o.register_load_state_dict_pre_hook(lambda opt, state: {**state, "param_groups": [{**state["param_groups"][0], "lr": 9.0}]})
     o.register_load_state_dict_post_hook(lambda opt: calls.append(opt.param_groups[0]["lr"]))
     saved = o.state_dict()
     assert saved["extra"] == 1

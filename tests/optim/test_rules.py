@@ -197,9 +197,7 @@ def test_tensor_lr_and_foreach_give_the_same(name):
 def test_fused_is_accepted_and_gives_the_same(name):
     cls = getattr(optim, name)
     p, q = parameter(), parameter()
-    assert train(cls([p], lr=0.1), p, 4) == pytest.approx(
-        train(cls([q], lr=0.1, fused=True), q, 4), abs=1e-12
-    )
+    assert train(cls([p], lr=0.1), p, 4) == pytest.approx(train(cls([q], lr=0.1, fused=True), q, 4), abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ["SGD", "Adam", "RMSprop", "Adagrad", "Adadelta", "NAdam", "Rprop"])
@@ -240,9 +238,7 @@ def test_state_keys_and_step_type(name):
     state = optimizer.state_dict()["state"][0]
     assert set(state) == STATE[name]
     if "step" in state:
-        assert (
-            state["step"].dtype == tocha.float32 and state["step"].shape == () and state["step"].item() == 2
-        )
+        assert state["step"].dtype == tocha.float32 and state["step"].shape == () and state["step"].item() == 2
 
 
 def test_sgd_without_momentum_has_no_state():

@@ -50,9 +50,7 @@ SAMPLERS: dict[str, Sampler] = {
     "geometric": _geometric,
     "bernoulli": lambda e, n, d: discrete.bernoulli(e, n, 0.3).astype(d),
     "bernoulli_each32": lambda e, n, d: discrete.bernoulli_each(e, _linspace(1, n, F32)).astype(d),
-    "bernoulli_each64": lambda e, n, d: discrete.bernoulli_each(e, _linspace(1, n, F32).astype(F64)).astype(
-        d
-    ),
+    "bernoulli_each64": lambda e, n, d: discrete.bernoulli_each(e, _linspace(1, n, F32).astype(F64)).astype(d),
     "random": discrete.integers_of_dtype,
     "random_range": lambda e, n, d: discrete.integers(e, n, d, 3, 97),
     "random_wide": lambda e, n, d: discrete.integers(e, n, d, -5, 2**40 + 12),

@@ -9,13 +9,9 @@ import pytest
 from tocha.rng.fused import fma64, libm
 
 
-@pytest.mark.parametrize(
-    "b, c", [(0.7, 0.3), (1.7, -0.3), (-2.2, 1e-17), (1e8, -1e8), (3.0, 0.0), (1.0, 0.1)]
-)
+@pytest.mark.parametrize("b, c", [(0.7, 0.3), (1.7, -0.3), (-2.2, 1e-17), (1e8, -1e8), (3.0, 0.0), (1.0, 0.1)])
 def test_fma64_rounds_once(b: float, c: float) -> None:
-    a = np.concatenate(
-        [np.linspace(-3, 3, 501), np.sqrt(np.arange(1.0, 500.0)), -c / b * (1 + np.arange(4) * 2.0**-52)]
-    )
+    a = np.concatenate([np.linspace(-3, 3, 501), np.sqrt(np.arange(1.0, 500.0)), -c / b * (1 + np.arange(4) * 2.0**-52)])
     exact = [float(Fraction(x) * Fraction(b) + Fraction(c)) for x in a.tolist()]
     assert fma64(a, b, c).tolist() == exact
 

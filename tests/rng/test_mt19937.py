@@ -93,8 +93,6 @@ def test_fresh_seeds_have_64_bits_and_differ() -> None:
 
 
 def test_seeding_does_not_import_numpy_random() -> None:
-    code = (
-        "import sys; from tocha.rng.mt19937 import MT19937; MT19937(3); print('numpy.random' in sys.modules)"
-    )
+    code = "import sys; from tocha.rng.mt19937 import MT19937; MT19937(3); print('numpy.random' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -44,9 +44,7 @@ def tensor_pickle(count=2, offset=0, size=(2,), stride=(1,), key="0", kind=b"Flo
     def plain(value):
         return pickle.dumps(value, 2)[2:-1]
 
-    pid = (
-        b"(" + plain("storage") + b"ctorch\n" + kind + b"\n" + plain(key) + plain("cpu") + plain(count) + b"t"
-    )
+    pid = b"(" + plain("storage") + b"ctorch\n" + kind + b"\n" + plain(key) + plain("cpu") + plain(count) + b"t"
     arguments = b"(" + pid + b"Q" + plain(offset) + plain(size) + plain(stride) + b"\x89}" + extra + b"t"
     return b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n" + arguments + b"R."
 
@@ -89,9 +87,7 @@ def test_lazy_conjugation_does_not_write_out_repetition():
     conj = pickle.dumps({"conj": True}, 2)[2:-1]
     wide = tensor_pickle(count=1, size=(2**50,), stride=(0,), kind=b"ComplexFloatStorage", extra=conj)
     assert torch.load(archive(wide, FOUR))[5].item() == 1 - 2j
-    window = tensor_pickle(
-        count=1000, size=(500, 500), stride=(1, 1), kind=b"ComplexFloatStorage", extra=conj
-    )
+    window = tensor_pickle(count=1000, size=(500, 500), stride=(1, 1), kind=b"ComplexFloatStorage", extra=conj)
     with pytest.raises(RuntimeError, match="overlaps itself"):
         torch.load(archive(window, {"data/0": bytes(8000)}))
 
@@ -152,8 +148,7 @@ ABUSES = {
     "a class by REDUCE": (b"\x80\x02ctorch\nTensor\n(J\xff\xff\xff\x7ftR.", "calls torch.Tensor"),
     "an allocation": (b"\x80\x02c__builtin__\nbytearray\n(J\xff\xff\xff\x7ftR.", "latin1 only"),
     "an allocation through a rebuild": (
-        b"\x80\x02ctorch._tensor\n_rebuild_from_type_v2\n(c__builtin__\nbytearray\nctorch\nTensor\n"
-        b"(J\xff\xff\xff\x7ft}tR.",
+        b"\x80\x02ctorch._tensor\n_rebuild_from_type_v2\n(c__builtin__\nbytearray\nctorch\nTensor\n(J\xff\xff\xff\x7ft}tR.",
         "own rebuild functions only",
     ),
     "a codec that inflates": (b"\x80\x02c_codecs\nencode\n(X\1\0\0\0aX\3\0\0\0hextR.", "latin1 only"),
@@ -228,14 +223,8 @@ def deflated(content, claimed):
     name, engine = b"a/data.pkl", zlib.compressobj(9, zlib.DEFLATED, -15)
     body = engine.compress(content) + engine.flush()
     crc = zlib.crc32(content)
-    local = (
-        struct.pack("<IHHHHHIIIHH", 0x04034B50, 20, 0, 8, 0, 0, crc, len(body), claimed, len(name), 0)
-        + name
-        + body
-    )
-    entry = struct.pack(
-        "<IHHHHHHIIIHHHHHII", 0x02014B50, 20, 20, 0, 8, 0, 0, crc, len(body), claimed, len(name), *[0] * 6
-    )
+    local = struct.pack("<IHHHHHIIIHH", 0x04034B50, 20, 0, 8, 0, 0, crc, len(body), claimed, len(name), 0) + name + body
+    entry = struct.pack("<IHHHHHHIIIHHHHHII", 0x02014B50, 20, 20, 0, 8, 0, 0, crc, len(body), claimed, len(name), *[0] * 6)
     end = struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, 1, 1, len(entry) + len(name), len(local), 0)
     return io.BytesIO(local + entry + name + end)
 
@@ -294,13 +283,7 @@ def test_big_endian_files_are_swapped():
     writer.finish()
     assert torch.load(io.BytesIO(out.getvalue())).tolist() == [1, 2]
     with pytest.raises(RuntimeError, match="byte order"):
-        torch.load(
-            io.BytesIO(
-                out.getvalue()
-                .replace(b"big", b"pig")
-                .replace(struct.pack("<I", zlib.crc32(b"big")), bytes(4))
-            )
-        )
+        torch.load(io.BytesIO(out.getvalue().replace(b"big", b"pig").replace(struct.pack("<I", zlib.crc32(b"big")), bytes(4))))
 
 
 def test_legacy_sizes_are_checked_before_memory_is_taken():
@@ -340,9 +323,7 @@ def test_random_damage(name):
     data = (FILES / f"{name}.pt").read_bytes()
     for _ in range(150):
         damaged = io.BytesIO(mutate(data, rng))
-        if (
-            not name.endswith("legacy") and rng.random() < 0.7
-        ):  # damage inside the pickle, under a right checksum
+        if not name.endswith("legacy") and rng.random() < 0.7:  # damage inside the pickle, under a right checksum
             reader = ZipReader(io.BytesIO(data))
             records = {n: bytes(reader.read(n)) for n in reader.names() if n.startswith("data/")}
             damaged = archive(mutate(bytes(reader.read("data.pkl")), rng), records)

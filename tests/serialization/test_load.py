@@ -87,10 +87,7 @@ def test_parameters_attributes_and_plain_data(weights_only):
 def test_state_dict_keeps_its_metadata(weights_only):
     state = torch.load(FILES / "module_state.pt", weights_only=weights_only)
     assert state["first.weight"].tolist() == [[0, 0.125], [0.25, 0.375], [0.5, 0.625]]
-    assert (
-        state["norm.num_batches_tracked"].shape == ()
-        and state["norm.num_batches_tracked"].dtype is torch.int64
-    )
+    assert state["norm.num_batches_tracked"].shape == () and state["norm.num_batches_tracked"].dtype is torch.int64
     assert state._metadata["norm"] == {"version": 2}
 
 
@@ -121,10 +118,7 @@ def test_optimizer_state():
 def test_generator_state_continues_torchs_stream():
     generator = torch.load(FILES / "generator.pt", weights_only=False)
     assert generator.initial_seed() == 7
-    assert (
-        torch.rand(3, generator=generator).tolist()
-        == torch.rand(3, generator=torch.Generator().manual_seed(7)).tolist()
-    )
+    assert torch.rand(3, generator=generator).tolist() == torch.rand(3, generator=torch.Generator().manual_seed(7)).tolist()
 
 
 def test_later_protocols_and_files_without_checksums():

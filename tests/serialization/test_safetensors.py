@@ -80,9 +80,7 @@ def test_the_package_reads_it_and_is_read(tmp_path):
     found = package.load_file(ours)
     assert found["w"].tolist() == [[0, 1, 2], [3, 4, 5]] and found["n"].tolist() == [True]
     package.save_file({"w": np.arange(3, dtype=np.int16)}, theirs, metadata={"k": "v"})
-    assert load_safetensors(theirs)["w"].tolist() == [0, 1, 2] and SafeTensors(theirs).metadata() == {
-        "k": "v"
-    }
+    assert load_safetensors(theirs)["w"].tolist() == [0, 1, 2] and SafeTensors(theirs).metadata() == {"k": "v"}
 
 
 def test_the_package_works_on_tocha_as_torch(tmp_path):

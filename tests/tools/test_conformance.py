@@ -33,9 +33,7 @@ def thresholds(tmp_path, monkeypatch):
     monkeypatch.setattr(conformance, "THRESHOLDS", path)
 
     def write(share, passing):
-        path.write_text(
-            f'[conformance]\nhalf = "A"\nimportance_1 = {share}\n[cases]\npassing = {json.dumps(passing)}\n'
-        )
+        path.write_text(f'[conformance]\nhalf = "A"\nimportance_1 = {share}\n[cases]\npassing = {json.dumps(passing)}\n')
         return path
 
     return write

@@ -12,4 +12,12 @@ from tocha.compiler import (
     substitute_in_graph,
 )
 
-__all__ = ["OptimizedModule", "allow_in_graph", "assume_constant_result", "disable", "is_compiling", "reset", "substitute_in_graph"]
+__all__ = [
+    "OptimizedModule",
+    "allow_in_graph",
+    "assume_constant_result",
+    "disable",
+    "is_compiling",
+    "reset",
+    "substitute_in_graph",
+]

@@ -38,9 +38,7 @@ class GradScaler:
         self._device = device
         self._enabled = enabled
         if device == "cuda" and enabled and not tocha.cuda.is_available():
-            warnings.warn(
-                "torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.", stacklevel=2
-            )
+            warnings.warn("torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.", stacklevel=2)
             self._enabled = False
         if self._enabled:
             if growth_factor <= 1.0:
@@ -82,7 +80,10 @@ class GradScaler:
 
     def _state_of(self, optimizer: Any, where: str) -> dict[str, Any]:
         if self._scale is None:
-            raise AssertionError(f"Attempted {where} but _scale is None.  This may indicate your script did not use scaler.scale(loss or outputs) earlier in the iteration.")  # fmt: skip
+            raise AssertionError(
+                f"Attempted {where} but _scale is None.  This may indicate your script did not use scaler.scale(loss "
+                "or outputs) earlier in the iteration."
+            )
         return self._per_optimizer_states[id(optimizer)]
 
     def _unscale_grads_(self, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool) -> dict[Any, Tensor]:
@@ -146,10 +147,16 @@ class GradScaler:
         if not self._enabled:
             return
         if self._scale is None or self._growth_tracker is None:
-            raise AssertionError("Attempted update but _scale is None.  This may indicate your script did not use scaler.scale(loss or outputs) earlier in the iteration.")  # fmt: skip
+            raise AssertionError(
+                "Attempted update but _scale is None.  This may indicate your script did not use scaler.scale(loss "
+                "or outputs) earlier in the iteration."
+            )
         if new_scale is not None:
             if isinstance(new_scale, Tensor) and (new_scale.numel() != 1 or new_scale.requires_grad):
-                raise AssertionError("new_scale should be a float or a 1-element torch.cuda.FloatTensor or torch.FloatTensor with requires_grad=False.")  # fmt: skip
+                raise AssertionError(
+                    "new_scale should be a float or a 1-element torch.cuda.FloatTensor or torch.FloatTensor with "
+                    "requires_grad=False."
+                )
             self._scale.fill_(new_scale)
         else:
             found = [bad for s in self._per_optimizer_states.values() for bad in s["found_inf_per_device"].values()]
@@ -234,7 +241,10 @@ class GradScaler:
         state = self.__dict__.copy()
         if self._enabled:
             if self._per_optimizer_states:
-                raise AssertionError("A GradScaler instance may only be pickled at the beginning of an iteration, or at the end after scaler.update().")  # fmt: skip
+                raise AssertionError(
+                    "A GradScaler instance may only be pickled at the beginning of an iteration, or at the end after "
+                    "scaler.update()."
+                )
             state["_init_scale"], state["_init_growth_tracker"] = self.get_scale(), self._get_growth_tracker()
             state["_scale"] = state["_growth_tracker"] = None
         return state

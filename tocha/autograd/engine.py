@@ -379,7 +379,9 @@ def grad(
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Gradients of `outputs` with respect to `inputs`, returned (torch docs: torch.autograd.grad)."""
     if allow_unused is False and materialize_grads:
-        raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
+        raise ValueError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+        )
     allow_unused = materialize_grads if allow_unused is None else allow_unused
     outs, ins = _items(outputs), _items(inputs)
     if not ins:

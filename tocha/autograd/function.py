@@ -166,7 +166,9 @@ class FunctionMeta(type):
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:
         super().__init__(name, bases, namespace)
-        cls._backward_cls = type(name + "Backward", (BackwardCFunction,), {"_function": cls, "__module__": namespace.get("__module__")})
+        cls._backward_cls = type(
+            name + "Backward", (BackwardCFunction,), {"_function": cls, "__module__": namespace.get("__module__")}
+        )
 
 
 class Function(metaclass=FunctionMeta):
@@ -208,11 +210,15 @@ class Function(metaclass=FunctionMeta):
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
-        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
+        )
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
-        raise NotImplementedError("To use autograd.Function with vmap, you must either override the vmap staticmethod or set generate_vmap_rule=True.")
+        raise NotImplementedError(
+            "To use autograd.Function with vmap, you must either override the vmap staticmethod or set generate_vmap_rule=True."
+        )
 
     @classmethod
     def _run_backward(cls, ctx: FunctionCtx, grads: list[Any]) -> Any:
@@ -348,9 +354,7 @@ def _save(ctx: FunctionCtx, outs: list[Any], results: list[Any], recording: bool
             saved.append(None)
             continue
         if not isinstance(t, Tensor):
-            raise TypeError(
-                f"save_for_backward can only save variables, but argument {place} is of type {type(t).__name__}"
-            )
+            raise TypeError(f"save_for_backward can only save variables, but argument {place} is of type {type(t).__name__}")
         number = next((i for i, o in enumerate(outs) if o is t), None)
         number = number if number is not None and isinstance(results[number], Tensor) and results[number]._node is ctx else None
         saved.append(_Saved(results[number] if number is not None else t, number))
@@ -392,5 +396,3 @@ class _Refuse(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")
-
-

@@ -44,7 +44,8 @@ def _numerical(fn: Callable[..., list[Tensor]], x: Tensor, inputs: Sequence[Any]
         columns.append(parts)
     count = len(columns[0][0]) if columns else len(fn(*inputs))
     return [
-        np.array([[p[k] for p in parts] for parts in columns]) if columns else np.zeros((0, len(directions), 0)) for k in range(count)
+        np.array([[p[k] for p in parts] for parts in columns]) if columns else np.zeros((0, len(directions), 0))
+        for k in range(count)
     ]
 
 
@@ -78,7 +79,9 @@ def gradcheck(
 def _check(func: Any, inputs: tuple[Any, ...], eps: float, atol: float, rtol: float, nondet_tol: float) -> None:
     wanted = [(i, x) for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
     if not wanted:
-        raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of the them have requires_grad=True.")
+        raise ValueError(
+            "gradcheck expects at least one input tensor to require gradient, but none of the them have requires_grad=True."
+        )
     for _, x in wanted:
         if x.dtype.name not in ("float64", "complex128"):
             warnings.warn(f"Input #{_} requires gradient and is not a double precision floating point or complex.", stacklevel=4)
@@ -132,9 +135,7 @@ def gradgradcheck(
         outputs = [o for o in _outputs(func(*given)) if o.requires_grad]
     if grad_outputs is None:
         generator = np.random.default_rng(0)
-        cotangents = tuple(
-            o.detach().new_tensor(generator.standard_normal(tuple(o.shape))).requires_grad_() for o in outputs
-        )
+        cotangents = tuple(o.detach().new_tensor(generator.standard_normal(tuple(o.shape))).requires_grad_() for o in outputs)
     else:
         cotangents = tuple(grad_outputs) if isinstance(grad_outputs, (tuple, list)) else (grad_outputs,)
     count = len(given)

@@ -302,7 +302,14 @@ def check_unchanged(version: Version | None, node: Node, tensor: Any, saved_at: 
         )
 
 
-_SAVED_NAMES = ("allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "increment_version", "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks")
+_SAVED_NAMES = (
+    "allow_mutation_on_saved_tensors",
+    "disable_saved_tensors_hooks",
+    "increment_version",
+    "register_multi_grad_hook",
+    "save_on_cpu",
+    "saved_tensors_hooks",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -41,7 +41,9 @@ class Packed:
         with user_code():
             tensor = self.unpack_hook(self.packed)
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(tensor).__name__}")
+            raise TypeError(
+                f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(tensor).__name__}"
+            )
         if not self.requires_grad or tensor is self.edge:
             return tensor
         from tocha.dispatch.inplace import Identity

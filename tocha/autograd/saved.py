@@ -60,9 +60,7 @@ class allow_mutation_on_saved_tensors(saved_tensors_hooks):
         super().__init__(lambda t: t.clone(), lambda t: t)
 
 
-def register_multi_grad_hook(
-    tensors: Sequence[Tensor], fn: Callable[..., None], *, mode: str = "all"
-) -> _Handles:
+def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., None], *, mode: str = "all") -> _Handles:
     """Call `fn` once per backward: when the gradients of all `tensors` that this backward reaches are known (with the list,
     None for the others), or with `mode` 'any' when the first one is (with it)."""
     from tocha.dispatch.prim import edge_of

@@ -18,9 +18,7 @@ class MetaArray:
 
     __slots__ = ("dtype", "offset", "shape", "strides")
 
-    def __init__(
-        self, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None, offset: int = 0
-    ) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None, offset: int = 0) -> None:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
         self.strides = contiguous_strides(self.shape, self.dtype.itemsize) if strides is None else strides
@@ -50,9 +48,7 @@ class MetaArray:
         return None
 
     def transpose(self, axes: tuple[int, ...]) -> MetaArray:
-        return MetaArray(
-            tuple(self.shape[i] for i in axes), self.dtype, tuple(self.strides[i] for i in axes), self.offset
-        )
+        return MetaArray(tuple(self.shape[i] for i in axes), self.dtype, tuple(self.strides[i] for i in axes), self.offset)
 
     def __getitem__(self, index: Any) -> MetaArray:
         """Basic indexing: integers, slices, None and Ellipsis."""

@@ -74,7 +74,9 @@ class Stream:
 class Event:
     """A mark in a stream: to wait for, and with `enable_timing` to take times between."""
 
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False) -> None:
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
+    ) -> None:
         if interprocess:
             raise NotImplementedError("torch.cuda.Event: events between processes are not supported")
         self._timing, self._blocking, self._event = enable_timing, blocking, None

@@ -125,10 +125,7 @@ class Channel:
                 break
             payload = bytes(self._inbox[start : start + length])
             if has_descriptor and not self._descriptors:
-                raise RuntimeError(
-                    "a batch arrived without its memory: this process has too many open files (see "
-                    "`ulimit -n`)"
-                )
+                raise RuntimeError("a batch arrived without its memory: this process has too many open files (see `ulimit -n`)")
             messages.append((payload, self._descriptors.popleft() if has_descriptor else None))
             position = start + length
         del self._inbox[:position]

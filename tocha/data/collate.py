@@ -98,9 +98,7 @@ def collate(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Any:
     if isinstance(elem, collections.abc.Sequence):
         if any(len(sample) != len(elem) for sample in batch):
             lengths = sorted({len(sample) for sample in batch})
-            raise RuntimeError(
-                f"each element in list of batch should be of equal size, but sizes are {lengths}"
-            )
+            raise RuntimeError(f"each element in list of batch should be of equal size, but sizes are {lengths}")
         items = [collate(samples, collate_fn_map=collate_fn_map) for samples in zip(*batch)]
         return items if isinstance(elem, tuple) else _same_sequence(elem, items)
     raise TypeError(f"default_collate: {_ACCEPTED}; found {elem_type}")

@@ -94,15 +94,10 @@ class DataLoader(Generic[_T_co]):
             raise ValueError("sampler option is mutually exclusive with shuffle")
         if batch_sampler is not None:
             if batch_size != 1 or shuffle or sampler is not None or drop_last:
-                raise ValueError(
-                    "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, "
-                    "and drop_last"
-                )
+                raise ValueError("batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last")
             batch_size = None
         elif batch_size is None and drop_last:
-            raise ValueError(
-                "batch_size=None option disables auto-batching and is mutually exclusive with drop_last"
-            )
+            raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
         order: Any = sampler
         if sampler is None:
             if iterable:
@@ -207,9 +202,7 @@ def _checked_worker_options(
 ) -> int | None:
     """Raise ValueError for options that contradict each other; return the prefetch factor to use."""
     if num_workers < 0:
-        raise ValueError(
-            "num_workers option should be non-negative; use num_workers=0 to disable multiprocessing."
-        )
+        raise ValueError("num_workers option should be non-negative; use num_workers=0 to disable multiprocessing.")
     if timeout < 0:
         raise ValueError("timeout option should be non-negative")
     if num_workers == 0 and prefetch_factor is not None:
@@ -229,14 +222,10 @@ def _checked_worker_options(
 def _check_iterable_options(shuffle: Any, sampler: Any, batch_sampler: Any) -> None:
     """An iterable data set has an order of its own."""
     if shuffle not in (False, None):
-        raise ValueError(
-            f"DataLoader with IterableDataset: expected unspecified shuffle option, but got shuffle={shuffle}"
-        )
+        raise ValueError(f"DataLoader with IterableDataset: expected unspecified shuffle option, but got shuffle={shuffle}")
     for name, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
         if value is not None:
-            raise ValueError(
-                f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value}"
-            )
+            raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value}")
 
 
 def _checked_context(context: Any, num_workers: int) -> BaseContext:
@@ -305,11 +294,7 @@ class _BaseDataLoaderIter:
             data = pin_memory(data)
         self._num_yielded += 1
         reported = self._len_reported
-        if (
-            self._dataset_kind == _DatasetKind.Iterable
-            and reported is not None
-            and self._num_yielded > reported
-        ):
+        if self._dataset_kind == _DatasetKind.Iterable and reported is not None and self._num_yielded > reported:
             message = (
                 f"Length of IterableDataset {self._dataset} was reported to be {reported} (when accessing "
                 f"len(dataloader)), but {self._num_yielded} samples have been fetched. "

@@ -95,9 +95,7 @@ class StackDataset(Dataset[Any]):
 
     def __getitems__(self, indices: list[Any]) -> list[Any]:
         named = isinstance(self.datasets, dict)
-        columns = [
-            _samples(dataset, indices) for dataset in (self.datasets.values() if named else self.datasets)
-        ]
+        columns = [_samples(dataset, indices) for dataset in (self.datasets.values() if named else self.datasets)]
         rows = zip(*columns)
         return [dict(zip(self.datasets, row)) for row in rows] if named else list(rows)
 
@@ -110,9 +108,7 @@ def _samples(dataset: Any, indices: list[Any]) -> list[Any]:
     if callable(getattr(dataset, "__getitems__", None)):
         items = dataset.__getitems__(indices)
         if len(items) != len(indices):
-            raise ValueError(
-                f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(items)}"
-            )
+            raise ValueError(f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(items)}")
         return list(items)
     return [dataset[index] for index in indices]
 
@@ -153,9 +149,7 @@ class ConcatDataset(Dataset[_T_co]):
     @property
     def cummulative_sizes(self) -> list[int]:
         """The older name of `cumulative_sizes`."""
-        warnings.warn(
-            "`cummulative_sizes` attribute is renamed to `cumulative_sizes`", FutureWarning, stacklevel=2
-        )
+        warnings.warn("`cummulative_sizes` attribute is renamed to `cumulative_sizes`", FutureWarning, stacklevel=2)
         return self.cumulative_sizes
 
 
@@ -222,9 +216,7 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Any = 
             sizes[i % len(sizes)] += 1
         for i, size in enumerate(sizes):
             if size == 0:
-                warnings.warn(
-                    f"Length of split at index {i} is 0. This might result in an empty dataset.", stacklevel=2
-                )
+                warnings.warn(f"Length of split at index {i} is 0. This might result in an empty dataset.", stacklevel=2)
         lengths = sizes
     if sum(lengths) != total:
         raise ValueError("Sum of input lengths does not equal the length of the input dataset!")

@@ -139,9 +139,7 @@ def loads(payload: Any, descriptor: int | None = None) -> Any:
 
 
 #: Map all pages at once where the system can: one call instead of one page fault each.
-_MAP_FLAGS: dict[str, Any] = (
-    {"flags": mmap.MAP_SHARED | mmap.MAP_POPULATE} if hasattr(mmap, "MAP_POPULATE") else {}
-)
+_MAP_FLAGS: dict[str, Any] = {"flags": mmap.MAP_SHARED | mmap.MAP_POPULATE} if hasattr(mmap, "MAP_POPULATE") else {}
 if sys.version_info >= (3, 13):
     _MAP_FLAGS["trackfd"] = False
 

@@ -220,9 +220,7 @@ def _fetch(fetcher: Any, items: Any, setup: WorkerSetup, where: str) -> Any:
 
 
 def _new_fetcher(setup: WorkerSetup) -> Any:
-    return _DatasetKind.create_fetcher(
-        setup.kind, setup.dataset, setup.auto_collation, setup.collate_fn, setup.drop_last
-    )
+    return _DatasetKind.create_fetcher(setup.kind, setup.dataset, setup.auto_collation, setup.collate_fn, setup.drop_last)
 
 
 def _next_request(channel: Channel, parent_pid: int) -> Any:

@@ -76,9 +76,7 @@ def draw(images: Sequence[Image], captions: Sequence[str]) -> str:
     blocks = []
     for first in range(0, len(images), per_row):
         some = images[first : first + per_row]
-        lines = [
-            _GAP.join("".join(map(_pixel, image[row])) for image in some) for row in range(len(some[0]))
-        ]
+        lines = [_GAP.join("".join(map(_pixel, image[row])) for image in some) for row in range(len(some[0]))]
         lines.append(_GAP.join(text.center(cell) for text in captions[first : first + per_row]).rstrip())
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)

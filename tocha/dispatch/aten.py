@@ -206,7 +206,9 @@ _CALLS: dict[str, Callable[[Prim, Any, dict[str, Any]], Call]] = {
 }  # fmt: skip
 
 
-def overload_call(prim: Prim, args: tuple[Any, ...], params: dict[str, Any]) -> tuple[OpOverload, tuple[Any, ...], dict[str, Any]]:
+def overload_call(
+    prim: Prim, args: tuple[Any, ...], params: dict[str, Any]
+) -> tuple[OpOverload, tuple[Any, ...], dict[str, Any]]:
     """torch's form of a primitive's call."""
     rule = _CALLS.get(prim.name)
     if rule is not None:

@@ -20,9 +20,7 @@ _METHODS = (
 )  # fmt: skip
 
 
-def overridable_method(
-    function: Callable[..., Any], gives_tensor: bool = True, name: str | None = None
-) -> Callable[..., Any]:
+def overridable_method(function: Callable[..., Any], gives_tensor: bool = True, name: str | None = None) -> Callable[..., Any]:
     """A method that asks for overrides of its first argument."""
     table = OVERRIDES if gives_tensor else HANDLERS
 
@@ -72,4 +70,3 @@ def attach() -> None:
         elif name in _METHODS:
             setattr(Tensor, name, overridable_method(value, name in ("detach", "requires_grad_")))
     KEEPS_CLASS.update((Tensor.grad.__get__, Tensor._base.__get__))
-

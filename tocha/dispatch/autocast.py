@@ -25,7 +25,8 @@ def _table(**names: str) -> dict[str, str]:
 
 _PRODUCTS = """
     __matmul__ matmul mm bmm addmm addbmm baddbmm linear chain_matmul multi_dot einsum tensordot inner vecdot conv1d conv2d conv3d
-    conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d prelu scaled_dot_product_attention multi_head_attention_forward lstm gru rnn_tanh rnn_relu
+    conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d prelu scaled_dot_product_attention
+    multi_head_attention_forward lstm gru rnn_tanh rnn_relu
 """
 TABLE: dict[str, dict[str, str]] = {
     "cuda": {

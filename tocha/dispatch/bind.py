@@ -102,7 +102,12 @@ def run(prim: Prim, args: Sequence[Any], params: dict[str, Any]) -> tuple[Tensor
             break
     if xp is meta:
         return tuple(wrap(m) for m in infer(prim, arrays, params))
-    if prim.native and xp is cpu and first is not None and first.size >= (native.LEAST["half"] if first.dtype in HALF_NP else prim.native):
+    if (
+        prim.native
+        and xp is cpu
+        and first is not None
+        and first.size >= (native.LEAST["half"] if first.dtype in HALF_NP else prim.native)
+    ):
         got = native.prim(prim.name, arrays, params)
         if got is not None:
             return tuple([wrap(g) for g in (got if got.__class__ is tuple else (got,))])

@@ -93,9 +93,7 @@ class ForwardLevel:
     @staticmethod
     def _push(prim: Prim, primals: list[Any], given: list[Tensor], mine: list[bool], params: dict[str, Any]) -> tuple[Any, Any]:
         """(outputs, their tangents)."""
-        recording = bool(state.grad) and any(
-            isinstance(x, Tensor) and x.requires_grad for x in (*primals, *given)
-        )
+        recording = bool(state.grad) and any(isinstance(x, Tensor) and x.requires_grad for x in (*primals, *given))
         with enable_grad():
             xs = [_leaf(x, recording) if m else x for x, m in zip(primals, mine, strict=True)]
             got = prim(*xs, **params)

@@ -239,9 +239,7 @@ class user_code:
         stacks.functions_disabled, stacks.subclass_functions_disabled = self._held
 
 
-def default_torch_function(
-    cls: type, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def default_torch_function(cls: type, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What `Tensor.__torch_function__` does: run the function, hand results out as the subclass."""
     if not all(issubclass(cls, t) for t in types):
         return NotImplemented
@@ -278,9 +276,7 @@ def alias_as(cls: type, source: Tensor) -> Any:
     return out
 
 
-def wrapper(
-    cls: type, size: tuple[int, ...], strides: Any, offset: int, dtype: Any, where: Any, requires_grad: bool
-) -> Any:
+def wrapper(cls: type, size: tuple[int, ...], strides: Any, offset: int, dtype: Any, where: Any, requires_grad: bool) -> Any:
     """A tensor of class `cls` without data (Tensor._make_wrapper_subclass)."""
     if not hasattr(cls, "__torch_dispatch__"):
         raise RuntimeError(f"_make_wrapper_subclass: {cls.__name__} must define __torch_dispatch__, which its operators run")

@@ -7,8 +7,8 @@ A primitive is data: a kernel on raw arrays and a rule for gradients. The *names
     def _layer_norm_vjp(g, input, weight, mean, rstd, *, axes, needs): ...  # ordinary operators on tensors
 
 Positional parameters after `xp` are tensors (or None), keyword-only ones are static. A vjp asks by name for what it
-needs, and only that is saved: a tensor argument (`input`; `*indices` gives the tuple of them), an output (`out`, `mean`), `input_shape`, `input_dtype`, a
-static parameter, or `needs` (which arguments want a gradient). `vjp` is one function returning a gradient for every
+needs, and only that is saved: a tensor argument (`input`; `*indices` gives the tuple of them), an output (`out`, `mean`),
+`input_shape`, `input_dtype`, a static parameter, or `needs` (which arguments want a gradient). `vjp` is one function returning a gradient for every
 tensor argument, or a tuple with one function per argument, of which only those wanted are run (and `joint`, one function
 for when all are).
 """
@@ -125,7 +125,19 @@ class Plan:
     """For one primitive and one set of wanted gradients: the values to save, and each rule with the positions of its
     arguments among them."""
 
-    __slots__ = ("arguments", "in_order", "joint", "node_class", "outputs", "prim", "rules", "sources", "special", "tensors", "variadic")
+    __slots__ = (
+        "arguments",
+        "in_order",
+        "joint",
+        "node_class",
+        "outputs",
+        "prim",
+        "rules",
+        "sources",
+        "special",
+        "tensors",
+        "variadic",
+    )
 
     def __init__(self, prim: Prim, needs: tuple[bool, ...]) -> None:
         self.prim = prim

@@ -157,7 +157,9 @@ def apply_function(cls: Any, args: tuple[Any, ...], level: Vmap) -> Any:
     values = [a.value if m else a for a, m in zip(args, mine, strict=True)]
     own_rule = cls.vmap is not Function.vmap
     if own_rule and cls.generate_vmap_rule:
-        raise RuntimeError(f"You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True and an overriden vmap staticmethod.")
+        raise RuntimeError(
+            f"You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True and an overriden vmap staticmethod."
+        )
     if not own_rule and not cls.generate_vmap_rule:
         raise RuntimeError(
             f"You tried to vmap over {cls.__name__}, but it does not have vmap support. Please override and implement the vmap "
@@ -173,7 +175,9 @@ def apply_function(cls: Any, args: tuple[Any, ...], level: Vmap) -> Any:
             dims = dims if isinstance(dims, tuple) else (dims,) * len(outs)
             results = [(o, False) if d is None else (o.movedim(d, 0), True) for o, d in zip(outs, dims, strict=True)]
         else:
-            rows = [cls.apply(*[v.select(0, i) if m else v for v, m in zip(values, mine, strict=True)]) for i in range(level.size)]
+            rows = [
+                cls.apply(*[v.select(0, i) if m else v for v, m in zip(values, mine, strict=True)]) for i in range(level.size)
+            ]
             several = isinstance(rows[0], tuple)
             columns = list(zip(*rows, strict=True)) if several else [tuple(rows)]
             results = [(stack(list(c)), True) if isinstance(c[0], Tensor) else (c[0], False) for c in columns]

@@ -113,7 +113,9 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
             if not isinstance(out, Tensor):
                 raise RuntimeError(f"Expected f(*args) to return a tensor, got {type(out).__name__}")
             if out.numel() != 1:
-                raise RuntimeError(f"grad_and_value(f)(*args): Expected f(*args) to return a scalar tensor, got tensor with {out.ndim} dims.")
+                raise RuntimeError(
+                    f"grad_and_value(f)(*args): Expected f(*args) to return a scalar tensor, got tensor with {out.ndim} dims."
+                )
             keep = _keep_tape(fresh, [out])
             grads = tree_unflatten(_gradients([out], fresh, [out.detach().new_ones(out.shape)], keep), spec)
         given = grads[0] if not isinstance(argnums, tuple) else tuple(grads)
@@ -161,7 +163,9 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     return (shown, pull_back, aux) if has_aux else (shown, pull_back)
 
 
-def jvp(func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...], *, strict: bool = False, has_aux: bool = False) -> Any:
+def jvp(
+    func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...], *, strict: bool = False, has_aux: bool = False
+) -> Any:
     """(outputs, J·tangents) (torch docs: torch.func.jvp)."""
     if not isinstance(primals, tuple) or not isinstance(tangents, tuple) or not primals:
         raise RuntimeError("jvp: Expected primals and tangents to be non-empty tuples")
@@ -191,7 +195,14 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     return func(*primals), lambda *tangents: jvp(func, primals, tangents)[1]
 
 
-def jacrev(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, chunk_size: int | None = None, _preallocate_and_copy: bool = False) -> Any:
+def jacrev(
+    func: Callable[..., Any],
+    argnums: Any = 0,
+    *,
+    has_aux: bool = False,
+    chunk_size: int | None = None,
+    _preallocate_and_copy: bool = False,
+) -> Any:
     """A function returning the Jacobian of `func`, one reverse pass an output element (torch docs: torch.func.jacrev)."""
 
     @functools.wraps(func)

@@ -43,7 +43,9 @@ def _read(func: Any, in_dims: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     """Flat inputs, their structure, the mapped dimension of each (counted from 0) and the batch size."""
     name = getattr(func, "__name__", repr(func))
     if not isinstance(in_dims, (int, tuple, list)):
-        raise ValueError(f"vmap({name}, in_dims={in_dims}): expected `in_dims` to be int or a (potentially nested) tuple, got: {type(in_dims)}")
+        raise ValueError(
+            f"vmap({name}, in_dims={in_dims}): expected `in_dims` to be int or a (potentially nested) tuple, got: {type(in_dims)}"
+        )
     if not args and not kwargs:
         raise ValueError(f"vmap({name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a "
                          "function with no inputs.")  # fmt: skip
@@ -60,7 +62,9 @@ def _read(func: Any, in_dims: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         if d is None:
             continue
         if not isinstance(x, Tensor):
-            raise ValueError(f"vmap({name}, in_dims={in_dims}): Got in_dim={d} for an input but the input is of type {type(x)}; it must be None")
+            raise ValueError(
+                f"vmap({name}, in_dims={in_dims}): Got in_dim={d} for an input but the input is of type {type(x)}; it must be None"
+            )
         if x.ndim == 0 or not -x.ndim <= d < x.ndim:
             raise ValueError(
                 f"vmap({name}, in_dims={in_dims}): Got in_dim={d} for some input, but that input is a Tensor of dimensionality {x.ndim}"
@@ -96,7 +100,9 @@ def _unwrap(got: Any, level: Vmap, out_dims: Any) -> Any:
     results = []
     for out, d in zip(outs, dims, strict=True):
         if not isinstance(out, Tensor):
-            raise ValueError(f"vmap: `func` must only return Tensors, got type {type(out)}. Did you mean to set out_dims= to None for output?")
+            raise ValueError(
+                f"vmap: `func` must only return Tensors, got type {type(out)}. Did you mean to set out_dims= to None for output?"
+            )
         if isinstance(out, Batched) and out.level == level.level:
             if d is None:
                 raise ValueError("vmap: out_dims is None for an output that depends on a mapped input")

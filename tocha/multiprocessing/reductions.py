@@ -40,7 +40,14 @@ def reduce_tensor(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def _rebuild(
-    is_parameter: bool, dtype: Any, shape: tuple[int, ...], requires_grad: bool, descriptor: Any, nbytes: int, start: int, strides: tuple[int, ...]
+    is_parameter: bool,
+    dtype: Any,
+    shape: tuple[int, ...],
+    requires_grad: bool,
+    descriptor: Any,
+    nbytes: int,
+    start: int,
+    strides: tuple[int, ...],
 ) -> Tensor:
     memory = np.frombuffer(sharing.SharedMap.of(descriptor.detach(), nbytes), np.uint8)
     return _finish(is_parameter, wrap(np.ndarray(shape, dtype.np, memory, start, strides)), requires_grad)

@@ -101,8 +101,7 @@ def trunc_normal_(
     """Fill from the normal distribution cut to [a, b], by drawing again what falls outside."""
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
-            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. "
-            "The distribution of values may be incorrect.",
+            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be incorrect.",
             stacklevel=2,
         )
     if tensor.is_meta:
@@ -287,9 +286,7 @@ def _deprecated(function: Callable[..., Any]) -> Callable[..., Any]:
     old = new[:-1]
 
     def alias(*args: Any, **kwargs: Any) -> Any:
-        warnings.warn(
-            f"`nn.init.{old}` is now deprecated in favor of `nn.init.{new}`.", FutureWarning, stacklevel=2
-        )
+        warnings.warn(f"`nn.init.{old}` is now deprecated in favor of `nn.init.{new}`.", FutureWarning, stacklevel=2)
         return function(*args, **kwargs)
 
     alias.__name__ = old

@@ -14,7 +14,9 @@ def is_in_onnx_export() -> bool:
 
 def export(*args: Any, **kwargs: Any) -> Any:
     """RuntimeError: there is no exporter."""
-    raise RuntimeError("torch.onnx.export: there is no ONNX exporter here; save the state_dict and export where torch is installed")
+    raise RuntimeError(
+        "torch.onnx.export: there is no ONNX exporter here; save the state_dict and export where torch is installed"
+    )
 
 
 def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Any, opset_version: int) -> None:

@@ -37,9 +37,7 @@ _PIECE = 1 << 16
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
-def fresh(
-    shape: Shape, dtype: DType, device: Device, generator: Generator | None, name: str, draw: Draw
-) -> Tensor:
+def fresh(shape: Shape, dtype: DType, device: Device, generator: Generator | None, name: str, draw: Draw) -> Tensor:
     """A new contiguous tensor of random values."""
     level = drawing(name) if stacks.interpreters else None
     if level is not None:
@@ -63,15 +61,15 @@ def fill(target: Tensor, generator: Generator | None, name: str, draw: Draw, at_
         example = make(tuple(target._a.shape), target.dtype, target.device)
         return assign(target, overwrite(example, generator, name, draw, at_once), name)
     if stacks.interpreters and drawing(name) is not None:
-        raise RuntimeError(f"vmap: {name}: Cannot ask for different inplace randomness on an unbatched tensor. Use the out-of-place form")
+        raise RuntimeError(
+            f"vmap: {name}: Cannot ask for different inplace randomness on an unbatched tensor. Use the out-of-place form"
+        )
     overwrite(target, generator, name, draw, at_once)
     mutated(target, None, name)
     return target
 
 
-def overwrite(
-    target: Tensor, generator: Generator | None, name: str, draw: Draw, at_once: bool = False
-) -> Tensor:
+def overwrite(target: Tensor, generator: Generator | None, name: str, draw: Draw, at_once: bool = False) -> Tensor:
     """Put random values into `target` (new memory) in memory order, as torch does, without booking a change. Returns the
     tensor to go on with: inside vmap another one, which has values of its own for each example."""
     level = drawing(name) if stacks.interpreters else None
@@ -164,16 +162,13 @@ def integer_span(low: int, high: int | None, dtype: DType) -> tuple[int, int]:
             low = _up(low, dtype)
     else:
         if low >= high:
-            raise RuntimeError(
-                f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
-            )
+            raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
         if dtype in _DIGITS:
             low, high = _up(low, dtype), _down(high, dtype)
         last = high - 1
     if low > last:
         raise RuntimeError(
-            f"random_ expects 'from' casted to dtype to be less than 'to' casted to dtype, but got "
-            f"from={low} >= to={last + 1}"
+            f"random_ expects 'from' casted to dtype to be less than 'to' casted to dtype, but got from={low} >= to={last + 1}"
         )
     for value, what in ((low, "from"), (last, "to - 1")):
         check_in_range(value, what, dtype)

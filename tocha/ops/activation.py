@@ -274,7 +274,9 @@ def _normalised(name: str, rule: Any, input: Tensor, dim: int, dtype: Any) -> Te
         input = input.to(wanted)
     a = check_tensor(input, name)._a
     if a.dtype not in dtypes.FLOAT_NP:
-        raise NotImplementedError(f"\"{name}\" not implemented for '{input.dtype.name}' tensors: give dtype=, or a floating-point tensor")
+        raise NotImplementedError(
+            f"\"{name}\" not implemented for '{input.dtype.name}' tensors: give dtype=, or a floating-point tensor"
+        )
     if a.ndim == 0:
         wrap_dim(dim, 0, name)
         return rule(input.reshape(1), dim=0).reshape(())
@@ -283,7 +285,8 @@ def _normalised(name: str, rule: Any, input: Tensor, dim: int, dtype: Any) -> Te
 
 def _implicit_dim(name: str, ndim: int, stacklevel: int) -> int:
     warnings.warn(
-        f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.", stacklevel=stacklevel + 2
+        f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
+        stacklevel=stacklevel + 2,
     )
     return 0 if ndim in (0, 1, 3) else 1
 
@@ -291,13 +294,17 @@ def _implicit_dim(name: str, ndim: int, stacklevel: int) -> int:
 @op("F")
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """e^input over its sum along `dim` (torch docs: torch.nn.functional.softmax)."""
-    return _normalised("softmax", prims.softmax, input, _implicit_dim("softmax", input.ndim, _stacklevel) if dim is None else dim, dtype)
+    return _normalised(
+        "softmax", prims.softmax, input, _implicit_dim("softmax", input.ndim, _stacklevel) if dim is None else dim, dtype
+    )
 
 
 @op("F")
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """softmax of -input (torch docs: torch.nn.functional.softmin)."""
-    return _normalised("softmin", prims.softmax, -input, _implicit_dim("softmin", input.ndim, _stacklevel) if dim is None else dim, dtype)
+    return _normalised(
+        "softmin", prims.softmax, -input, _implicit_dim("softmin", input.ndim, _stacklevel) if dim is None else dim, dtype
+    )
 
 
 @op("F")

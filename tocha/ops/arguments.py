@@ -40,7 +40,9 @@ def wrap_dims(dim: Any, ndim: int, name: str = "", empty_is_all: bool = True) ->
             return tuple(range(ndim))
         dims = tuple(wrap_dim(d, ndim, name) for d in dim)
         if len(set(dims)) != len(dims):
-            raise RuntimeError(f"{name}: dim {next(d for d in dims if dims.count(d) > 1)} appears multiple times in the list of dims")
+            raise RuntimeError(
+                f"{name}: dim {next(d for d in dims if dims.count(d) > 1)} appears multiple times in the list of dims"
+            )
     else:
         dims = (wrap_dim(dim, ndim, name),)
     return () if ndim == 0 else dims

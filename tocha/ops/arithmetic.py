@@ -134,7 +134,9 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
             bound = min if isinstance(min, Tensor) else max
             if bound.ndim == 0 and not bound.requires_grad:  # then it counts as a number
                 return clamp(input, bound.item(), max) if bound is min else clamp(input, min, bound.item())
-            raise TypeError("clamp() received an invalid combination of arguments: bounds must both be Tensors or both be Numbers")
+            raise TypeError(
+                "clamp() received an invalid combination of arguments: bounds must both be Tensors or both be Numbers"
+            )
         if max is None:
             return rounding.clamp_low(input, min)
         if min is None:
@@ -261,7 +263,9 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     """Logarithm of the multivariate gamma function (torch docs: torch.mvlgamma)."""
     if p < 1:
         raise RuntimeError("p has to be greater than or equal to 1")
-    steps = input.new_tensor([-0.5 * i for i in range(p)], dtype=None if input.is_floating_point() else dtypes.get_default_dtype())
+    steps = input.new_tensor(
+        [-0.5 * i for i in range(p)], dtype=None if input.is_floating_point() else dtypes.get_default_dtype()
+    )
     values = (input.unsqueeze(-1) + steps).lgamma().sum(-1)
     return values + p * (p - 1) / 4 * float(np.log(np.pi))
 

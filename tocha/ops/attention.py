@@ -27,7 +27,9 @@ def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, 
     name = "scaled_dot_product_attention"
     for i, (label, x) in enumerate((("query", query), ("key", key), ("value", value))):
         if check_tensor(x, name, label, i + 1).ndim < 2:
-            raise RuntimeError(f"{name}: Expected query, key, and value to all be at least 2 dimensional, but got {label} with {x.ndim} dimensions")
+            raise RuntimeError(
+                f"{name}: Expected query, key, and value to all be at least 2 dimensional, but got {label} with {x.ndim} dimensions"
+            )
         if x._a.dtype is not query._a.dtype:
             raise RuntimeError(
                 f"Expected query, key, and value to have the same dtype, but got query.dtype: {query.dtype.name} key.dtype: {key.dtype.name} and "
@@ -36,7 +38,9 @@ def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, 
     if query._a.dtype not in dtypes.FLOAT_NP:
         raise RuntimeError(f"{name}: Expected query, key and value to be floating point, got {query.dtype.name}")
     if query._a.shape[-1] != key._a.shape[-1] or key._a.shape[-2] != value._a.shape[-2]:
-        raise RuntimeError(f"{name}: shapes do not fit: query {list(query.shape)}, key {list(key.shape)}, value {list(value.shape)}")
+        raise RuntimeError(
+            f"{name}: shapes do not fit: query {list(query.shape)}, key {list(key.shape)}, value {list(value.shape)}"
+        )
     if attn_mask is not None:
         if is_causal:
             raise RuntimeError(f"{name}: Explicit attn_mask should not be set when is_causal=True")
@@ -55,7 +59,9 @@ def _repeat_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Te
     for x in (key, value):
         n = x._a.shape[-3]
         if n == 0 or heads % n:
-            raise RuntimeError(f"Number of heads in key and value must divide the number of heads in query, got {n} and {heads} (enable_gqa)")
+            raise RuntimeError(
+                f"Number of heads in key and value must divide the number of heads in query, got {n} and {heads} (enable_gqa)"
+            )
         repeated.append(x if n == heads else x.repeat_interleave(heads // n, -3))
     return repeated[0], repeated[1]
 
@@ -85,7 +91,9 @@ def _attend(
     bias = None
     if mask is not None:
         if broadcast_shapes(name, mask._a.shape, shape) != shape:
-            raise RuntimeError(f"{name}: attn_mask of shape {list(mask.shape)} doesn't broadcast to the scores' shape {list(shape)}")
+            raise RuntimeError(
+                f"{name}: attn_mask of shape {list(mask.shape)} doesn't broadcast to the scores' shape {list(shape)}"
+            )
         bias = additive_mask(mask, query.dtype)
     factor = 1.0 / math.sqrt(query._a.shape[-1]) if scale is None and query._a.shape[-1] else 1.0 if scale is None else scale
     keep = None
@@ -128,7 +136,12 @@ def _canonical_mask(
 
 
 def _project(
-    query: Tensor, key: Tensor, value: Tensor, in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, separate: tuple[Any, Any, Any] | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    separate: tuple[Any, Any, Any] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The three input projections, packed in one weight (one product for self-attention) or separate."""
     if separate is not None:
@@ -151,13 +164,19 @@ def _check_heads(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
         raise AssertionError(f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D query tensor")
     n = query.ndim
     if key.ndim != n or value.ndim != n:
-        raise AssertionError(f"For {n}-D `query`, expected `key` and `value` to be {n}-D but found {key.ndim}-D and {value.ndim}-D tensors respectively")
+        raise AssertionError(
+            f"For {n}-D `query`, expected `key` and `value` to be {n}-D but found {key.ndim}-D and {value.ndim}-D tensors respectively"
+        )
     if padding is not None and padding.ndim != n - 1:
-        raise AssertionError(f"For {n}-D `query`, expected `key_padding_mask` to be `None` or {n - 1}-D but found {padding.ndim}-D tensor instead")
+        raise AssertionError(
+            f"For {n}-D `query`, expected `key_padding_mask` to be `None` or {n - 1}-D but found {padding.ndim}-D tensor instead"
+        )
     if mask is not None and mask.ndim not in (2, 3):
         raise AssertionError(f"expected `attn_mask` to be `None`, 2-D or 3-D but found {mask.ndim}-D tensor instead")
     if n == 2 and mask is not None and mask.ndim == 3 and mask._a.shape != (heads, query._a.shape[0], key._a.shape[0]):
-        raise AssertionError(f"Expected `attn_mask` shape to be {(heads, query._a.shape[0], key._a.shape[0])} but got {tuple(mask.shape)}")
+        raise AssertionError(
+            f"Expected `attn_mask` shape to be {(heads, query._a.shape[0], key._a.shape[0])} but got {tuple(mask.shape)}"
+        )
     return n == 3
 
 
@@ -216,7 +235,9 @@ def multi_head_attention_forward(
     q, k, v = (x.reshape(batch, num_heads, x._a.shape[1], head) for x in (q, k, v))
     if key_padding_mask is not None:
         if key_padding_mask._a.shape != (batch, source):
-            raise AssertionError(f"expecting key_padding_mask shape of {(batch, source)}, but got {tuple(key_padding_mask.shape)}")
+            raise AssertionError(
+                f"expecting key_padding_mask shape of {(batch, source)}, but got {tuple(key_padding_mask.shape)}"
+            )
         padding = key_padding_mask.reshape(batch, 1, 1, source)
         mask = padding if mask is None else mask + padding
     out, weights = _attend(q, k, v, mask, dropout_p if training else 0.0, causal, None)

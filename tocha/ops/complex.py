@@ -30,7 +30,9 @@ def _check(first: Any, second: Any, name: str, names: tuple[str, str]) -> Any:
     for i, x in enumerate((first, second)):
         check_tensor(x, name, names[i], i + 1)
         if x.dtype.name not in ("float16", "float32", "float64"):
-            raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {first.dtype} and {second.dtype}")
+            raise RuntimeError(
+                f"Expected both inputs to be Half, Float or Double tensors but got {first.dtype} and {second.dtype}"
+            )
     if first.dtype is not second.dtype:
         raise RuntimeError(
             f"Expected object of scalar type {first.dtype.name} but got scalar type {second.dtype.name} for second argument"

@@ -312,7 +312,9 @@ def from_numpy(array: Any) -> Tensor:
     dtype = dtypes.from_numpy(array.dtype)
     if array.dtype is not dtype.np:
         if not array.dtype.isnative:
-            raise ValueError("given numpy array has byte order different from the native byte order. Conversion is not supported.")
+            raise ValueError(
+                "given numpy array has byte order different from the native byte order. Conversion is not supported."
+            )
         array = array.view(dtype.np)
     if array.__class__ is not np.ndarray:
         array = array.view(np.ndarray)
@@ -338,9 +340,7 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
 
 
 @op("torch")
-def frombuffer(
-    buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False
-) -> Tensor:
+def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
     """A 1-d tensor sharing the memory of an object with the buffer protocol (torch docs: torch.frombuffer)."""
     kind = check_dtype(dtype, "frombuffer") or dtypes.get_default_dtype()
     try:

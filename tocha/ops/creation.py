@@ -171,7 +171,9 @@ def new_full(
 @op("method")
 def new_tensor(input: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A new tensor from data, of input's type and device (torch docs: Tensor.new_tensor)."""
-    return tensor(data, dtype=dtype or input.dtype, device=input.device if device is None else device, requires_grad=requires_grad)
+    return tensor(
+        data, dtype=dtype or input.dtype, device=input.device if device is None else device, requires_grad=requires_grad
+    )
 
 
 # ---- from data
@@ -271,7 +273,9 @@ def _cast_array(values: Any, found: DType, leaves: Sequence[Any]) -> Any:
             return np.array([math.trunc(x) if isinstance(x, float) else x for x in leaves], target).reshape(np.shape(values))
         except OverflowError as error:
             most = dtypes.iinfo(found).max
-            if dtypes.iinfo(found).min == 0 and all(isinstance(x, int) and -most <= x <= most for x in leaves):  # negative numbers wrap around
+            if dtypes.iinfo(found).min == 0 and all(
+                isinstance(x, int) and -most <= x <= most for x in leaves
+            ):  # negative numbers wrap around
                 return np.array([int(x) & most for x in leaves], target).reshape(np.shape(values))
             if all(-(2**63) <= x < 2**64 for x in leaves) and found is not dtypes.int64:
                 raise RuntimeError(f"value cannot be converted to type {found.name} without overflow") from error
@@ -355,7 +359,9 @@ def _promote_leaves(leaves: list[Any]) -> DType:
 
 
 @op("torch", alias=("asarray",))
-def as_tensor(data: Any, dtype: Any = None, device: Any = None, *, copy: bool | None = None, requires_grad: bool = False) -> Tensor:
+def as_tensor(
+    data: Any, dtype: Any = None, device: Any = None, *, copy: bool | None = None, requires_grad: bool = False
+) -> Tensor:
     """A tensor on the data, sharing memory if it can (torch docs: torch.as_tensor, torch.asarray)."""
     if isinstance(data, Tensor):
         out = data if device is None and dtype is None else data.to(device=device or data.device, dtype=dtype or data.dtype)
@@ -461,9 +467,7 @@ def empty_strided(
     """An uninitialised tensor with given strides (torch docs: torch.empty_strided)."""
     shape, steps = check_sizes(tuple(size), "empty_strided"), tuple(stride)
     if len(shape) != len(steps):
-        raise RuntimeError(
-            f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(steps)})"
-        )
+        raise RuntimeError(f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(steps)})")
     if any(n < 0 for n in steps):
         raise RuntimeError(f"empty_strided: strides must not be negative, got {list(steps)} for sizes {list(shape)}")
     count = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, steps, strict=True))

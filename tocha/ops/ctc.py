@@ -13,7 +13,13 @@ from tocha.tensor import Tensor
 
 
 def _lengths(name: str, value: Any, batch: int) -> list[int]:
-    found = value.reshape(-1).tolist() if isinstance(value, Tensor) else [int(v) for v in value] if isinstance(value, (tuple, list)) else [int(value)]
+    found = (
+        value.reshape(-1).tolist()
+        if isinstance(value, Tensor)
+        else [int(v) for v in value]
+        if isinstance(value, (tuple, list))
+        else [int(value)]
+    )
     if len(found) != batch:
         raise RuntimeError(f"{name} must be of size batch_size ({batch}), got {len(found)} (ctc_loss)")
     if found and min(found) < 0:
@@ -27,11 +33,15 @@ def _padded(targets: Tensor, lengths: list[int], classes: int, blank: int) -> Te
     rows = targets.to(dtypes.int64).tolist()
     if targets.ndim == 1:
         if sum(lengths) != len(rows):
-            raise RuntimeError(f"Expected tensor to have size {sum(lengths)} at dimension 0, but got size {len(rows)} for argument #2 'targets' (ctc_loss)")
+            raise RuntimeError(
+                f"Expected tensor to have size {sum(lengths)} at dimension 0, but got size {len(rows)} for argument #2 'targets' (ctc_loss)"
+            )
         starts = [sum(lengths[:i]) for i in range(len(lengths))]
         rows = [rows[s : s + n] for s, n in zip(starts, lengths, strict=True)]
     elif targets._a.shape[1] < longest:
-        raise RuntimeError(f"Expected tensor to have size at least {longest} at dimension 1, but got size {targets.shape[1]} for argument #2 'targets' (ctc_loss)")
+        raise RuntimeError(
+            f"Expected tensor to have size at least {longest} at dimension 1, but got size {targets.shape[1]} for argument #2 'targets' (ctc_loss)"
+        )
     used = [[row[i] if i < n else blank for i in range(longest)] for row, n in zip(rows, lengths, strict=True)]
     for row, n in zip(used, lengths, strict=True):
         for label in row[:n]:
@@ -80,7 +90,13 @@ def ctc_loss(
 
 @op("torch", name="ctc_loss")
 def _torch_ctc_loss(
-    log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 1, zero_infinity: bool = False
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
 ) -> Tensor:
     """`torch.nn.functional.ctc_loss` with a numbered reduction."""
     return _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, REDUCTIONS[reduction], zero_infinity)

@@ -36,9 +36,7 @@ def _keep(input: Tensor, p: float, feature: bool, scale: Any) -> Tensor:
     if input.dtype.is_complex:
         refuse("bernoulli_scalar_cpu_", input.dtype)
     if not input.dtype.is_floating_point:
-        raise RuntimeError(
-            f"dropout: result type float32 can't be cast to the desired output type {input.dtype}"
-        )
+        raise RuntimeError(f"dropout: result type float32 can't be cast to the desired output type {input.dtype}")
     value = input.dtype.np.type(scale)
 
     def draw(engine: Any, count: int, np_dtype: Any, contiguous: bool) -> np.ndarray:
@@ -134,9 +132,7 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
 
 
 @op("F", name="feature_alpha_dropout")
-def feature_alpha_dropout(
-    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
-) -> Tensor:
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Alpha dropout of whole channels."""
     _check(p)
     return _apply(input, p, training, True, True, inplace)
@@ -225,9 +221,7 @@ def _host(input: Tensor) -> np.ndarray:
     return namespace(input._a).to_host(input._a)
 
 
-def _rrelu(
-    input: Tensor, lower: Any, upper: Any, training: bool, generator: Any = None, inplace: bool = False
-) -> Tensor:
+def _rrelu(input: Tensor, lower: Any, upper: Any, training: bool, generator: Any = None, inplace: bool = False) -> Tensor:
     lower, upper = float(lower), float(upper)
     if not lower <= upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
@@ -244,9 +238,7 @@ def _rrelu(
 
 
 @op("torch", name="rrelu")
-def _rrelu_torch(
-    input: Tensor, lower: Any = 1 / 8, upper: Any = 1 / 3, training: bool = False, generator: Any = None
-) -> Tensor:
+def _rrelu_torch(input: Tensor, lower: Any = 1 / 8, upper: Any = 1 / 3, training: bool = False, generator: Any = None) -> Tensor:
     """Leaky ReLU with a random slope for each negative element in training (torch docs: torch.rrelu)."""
     return _rrelu(input, lower, upper, training, generator)
 
@@ -260,9 +252,7 @@ def _rrelu_in_place(
 
 
 @op("F")
-def rrelu(
-    input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
-) -> Tensor:
+def rrelu(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False) -> Tensor:
     """Leaky ReLU whose slope is drawn from [lower, upper) in training, else their mean."""
     return _rrelu(input, lower, upper, training, None, inplace)
 
@@ -271,9 +261,7 @@ def rrelu(
 
 
 @op("F")
-def gumbel_softmax(
-    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
-) -> Tensor:
+def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     """Near one-hot samples of the categorical distribution; `hard`: one-hot, with the soft gradient."""
     gumbels = -empty_like(logits.detach(), memory_format=contiguous_format).exponential_().log()
     soft = ((logits + gumbels) / tau).softmax(dim)

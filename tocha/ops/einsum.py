@@ -24,7 +24,9 @@ def _parse(equation: str, ranks: tuple[int, ...]) -> tuple[tuple[Labels, ...], L
     terms = [t.strip() for t in left.split(",")]
     if len(terms) != len(ranks):
         more = "fewer" if len(terms) < len(ranks) else "more"
-        raise RuntimeError(f"einsum(): {'more' if more == 'fewer' else 'fewer'} operands were provided than specified in the equation '{equation}'")
+        raise RuntimeError(
+            f"einsum(): {'more' if more == 'fewer' else 'fewer'} operands were provided than specified in the equation '{equation}'"
+        )
     inputs = tuple(_labels(t, rank, equation) for t, rank in zip(terms, ranks, strict=True))
     dots = sorted({x for labels in inputs for x in labels if x[0] == "."}, key=lambda x: -int(x[1:]))
     used = [x for labels in inputs for x in labels if x[0] != "."]
@@ -41,7 +43,9 @@ def _parse(equation: str, ranks: tuple[int, ...]) -> tuple[tuple[Labels, ...], L
             i += 3
             continue
         if text[i] not in _LETTERS:
-            raise RuntimeError(f"einsum(): invalid subscript given at index {i} in the output of '{equation}', subscripts must be in [a-zA-Z]")
+            raise RuntimeError(
+                f"einsum(): invalid subscript given at index {i} in the output of '{equation}', subscripts must be in [a-zA-Z]"
+            )
         if text[i] in output:
             raise RuntimeError(f"einsum(): output subscript {text[i]} appears more than once in the output")
         if text[i] not in used:
@@ -84,7 +88,9 @@ def _once(x: Tensor, labels: Labels) -> tuple[Tensor, Labels]:
         first = labels.index(twice)
         second = labels.index(twice, first + 1)
         if x._a.shape[first] != x._a.shape[second]:
-            raise RuntimeError(f"einsum(): subscript {twice} is repeated for an operand but the sizes don't match, {x._a.shape[first]} != {x._a.shape[second]}")
+            raise RuntimeError(
+                f"einsum(): subscript {twice} is repeated for an operand but the sizes don't match, {x._a.shape[first]} != {x._a.shape[second]}"
+            )
         x = x.diagonal(0, first, second)
         labels = (*(c for c in labels if c != twice), twice)
     return x, labels
@@ -173,7 +179,9 @@ def einsum(*args: Any) -> Tensor:
     """Sums of products of dimensions named by letters: `einsum("bij,bjk->bik", x, y)`, or by lists of numbers (torch docs:
     torch.einsum)."""
     if len(args) < 2:
-        raise ValueError("einsum(): must specify the equation string and at least one operand, or at least one operand and its subscripts list")
+        raise ValueError(
+            "einsum(): must specify the equation string and at least one operand, or at least one operand and its subscripts list"
+        )
     if isinstance(args[0], str):
         equation, operands = args[0], list(args[1:])
         if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
@@ -183,7 +191,9 @@ def einsum(*args: Any) -> Tensor:
     for i, x in enumerate(operands):
         check_tensor(x, "einsum", "operands", i + 1)
         if x._a.dtype is not operands[0]._a.dtype:
-            raise RuntimeError(f"einsum(): expected all operands to have one dtype, but got {operands[0].dtype.name} and {x.dtype.name}")
+            raise RuntimeError(
+                f"einsum(): expected all operands to have one dtype, but got {operands[0].dtype.name} and {x.dtype.name}"
+            )
     labels, output = _parse(equation, tuple(x._a.ndim for x in operands))
     _check_sizes(operands, labels)
     left = [_once(x, names) for x, names in zip(operands, labels, strict=True)]
@@ -207,5 +217,7 @@ def _check_sizes(operands: Sequence[Tensor], labels: Sequence[Labels]) -> None:
         for d, (c, n) in enumerate(zip(names, x._a.shape, strict=True)):
             have = sizes.get(c, 1)
             if n != have and have != 1 and n != 1:
-                raise RuntimeError(f"einsum(): subscript {c} has size {n} for operand {i} (dimension {d}) which does not broadcast with previously seen size {have}")
+                raise RuntimeError(
+                    f"einsum(): subscript {c} has size {n} for operand {i} (dimension {d}) which does not broadcast with previously seen size {have}"
+                )
             sizes[c] = max(n, have) if n else 0

@@ -78,7 +78,9 @@ def _bags(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[Te
     """Flat indices, the bag of each, and the number of bags."""
     if input.ndim == 2:
         if offsets is not None:
-            raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences.")
+            raise ValueError(
+                "if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences."
+            )
         n, length = input._a.shape
         bag = input.new_tensor(list(range(n)), dtype=dtypes.int64).reshape(n, 1).expand(n, length)
         return input.reshape(-1), bag.reshape(-1), n
@@ -90,7 +92,9 @@ def _bags(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[Te
         raise ValueError("offsets has to be a 1D Tensor")
     starts = offsets.tolist()
     if starts and (starts[0] != 0):
-        raise RuntimeError(f"offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {starts[0]}")
+        raise RuntimeError(
+            f"offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {starts[0]}"
+        )
     total = input._a.shape[0]
     if starts and starts[-1] > total:
         raise RuntimeError(f"offsets[-1] can not be greater than input's length({total}) but got offsets[-1] of {starts[-1]}")
@@ -113,7 +117,9 @@ def embedding_bag(
     if per_sample_weights is not None:
         if mode != "sum":
             raise NotImplementedError(
-                "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' (got mode='" + mode + "')."
+                "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' (got mode='"
+                + mode
+                + "')."
             )
         if per_sample_weights._a.shape != input._a.shape:
             raise ValueError(
@@ -143,7 +149,11 @@ def embedding_bag(
     if per_sample_weights is not None:
         taken = taken * per_sample_weights.reshape(-1, 1)
     taken = taken * counted.to(taken.dtype).unsqueeze(1)
-    out = taken.new_zeros((count, weight._a.shape[1])).index_add(0, bag.clamp(min=0), taken) if count else taken.new_zeros((0, weight._a.shape[1]))
+    out = (
+        taken.new_zeros((count, weight._a.shape[1])).index_add(0, bag.clamp(min=0), taken)
+        if count
+        else taken.new_zeros((0, weight._a.shape[1]))
+    )
     if mode == "mean":
         sizes = counted.to(dtypes.int64).new_zeros(max(count, 1)).index_add(0, bag.clamp(min=0), counted.to(dtypes.int64))
         out = out / sizes.clamp(min=1)[:count].unsqueeze(1).to(out.dtype)
@@ -173,5 +183,3 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         elif high >= num_classes:
             raise RuntimeError(f"Class values must be smaller than num_classes, got {high} for {num_classes}.")
     return (tensor.unsqueeze(-1) == tensor.new_tensor(list(range(num_classes)))).to(dtypes.int64)
-
-

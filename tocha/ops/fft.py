@@ -141,7 +141,11 @@ def _register(base: str) -> None:
     def several(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
         return run(input, s, dim, norm, base + "n")
 
-    for function, suffix, over in ((one, "", "one dimension"), (two, "2", "two dimensions"), (several, "n", "several dimensions")):
+    for function, suffix, over in (
+        (one, "", "one dimension"),
+        (two, "2", "two dimensions"),
+        (several, "n", "several dimensions"),
+    ):
         function.__name__ = base + suffix
         function.__doc__ = f"{_TEXT[base]}, over {over} (torch docs: torch.fft.{base}{suffix})."
         op("fft strictout", name=base + suffix)(function)

@@ -20,7 +20,9 @@ def _read(name: str, kernel_size: Any, dilation: Any, padding: Any, stride: Any)
     pads, steps = spatial(padding, 2, name, "padding"), spatial(stride, 2, name, "stride")
     for label, values, low in (("kernel_size", kernel, 1), ("dilation", spread, 1), ("padding", pads, 0), ("stride", steps, 1)):
         if min(values) < low:
-            raise RuntimeError(f"{name}: {label} should be {'greater than zero' if low else 'non-negative'}, but got {list(values)}")
+            raise RuntimeError(
+                f"{name}: {label} should be {'greater than zero' if low else 'non-negative'}, but got {list(values)}"
+            )
     return kernel, spread, pads, steps
 
 
@@ -31,12 +33,15 @@ def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
     kernel, spread, pads, steps = _read("unfold", kernel_size, dilation, padding, stride)
     shape = check_tensor(input, "unfold")._a.shape
     if len(shape) not in (3, 4) or 0 in shape[-3:]:
-        raise RuntimeError(f"Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: {list(shape)}")
+        raise RuntimeError(
+            f"Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: {list(shape)}"
+        )
     x = input if len(shape) == 4 else input.unsqueeze(0)
     sizes = out_sizes(shape[-2:], kernel, steps, spread, tuple((p, p) for p in pads))
     if min(sizes) < 1:
         raise RuntimeError(
-            f"unfold: Given input with spatial size {tuple(shape[-2:])}, kernel_size={kernel}, dilation={spread}, padding={pads}, stride={steps}, calculated "
+            f"unfold: Given input with spatial size {tuple(shape[-2:])}, kernel_size={kernel}, dilation={spread}, "
+            f"padding={pads}, stride={steps}, calculated "
             f"shape of the array of sliding blocks as {sizes}, but its components must be at least one."
         )
     out = to_columns(x, kernel=kernel, dilation=spread, padding=pads, stride=steps)
@@ -50,7 +55,9 @@ def fold(input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, p
     kernel, spread, pads, steps = _read("fold", kernel_size, dilation, padding, stride)
     shape = check_tensor(input, "fold")._a.shape
     if len(shape) not in (2, 3) or 0 in shape[-2:]:
-        raise RuntimeError(f"fold: Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions, but got: {list(shape)}")
+        raise RuntimeError(
+            f"fold: Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions, but got: {list(shape)}"
+        )
     if shape[-2] % (kernel[0] * kernel[1]):
         raise RuntimeError(
             f"fold: Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got input.size(1)={shape[-2]} and "
@@ -70,7 +77,9 @@ def fold(input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, p
 
 def _needs_channels(name: str, input: Tensor, least: int = 3) -> None:
     if check_tensor(input, name).ndim < least:
-        raise RuntimeError(f"{name} expects input to have at least {least} dimensions, but got input with {input.ndim} dimension(s)")
+        raise RuntimeError(
+            f"{name} expects input to have at least {least} dimensions, but got input with {input.ndim} dimension(s)"
+        )
 
 
 @op("F torch")
@@ -82,7 +91,10 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
         raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
     *lead, c, h, w = input._a.shape
     if c % (r * r):
-        raise RuntimeError(f"pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but input.size(-3)={c} is not divisible by {r * r}")
+        raise RuntimeError(
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but "
+            f"input.size(-3)={c} is not divisible by {r * r}"
+        )
     n = len(lead)
     x = input.reshape((*lead, c // (r * r), r, r, h, w)).permute(*range(n), n, n + 3, n + 1, n + 4, n + 2)
     return move.clone(x, order="C").reshape((*lead, c // (r * r), h * r, w * r))
@@ -97,7 +109,9 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
         raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
     *lead, c, h, w = input._a.shape
     if h % r or w % r:
-        raise RuntimeError(f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but input of size {h}x{w} is not divisible by {r}")
+        raise RuntimeError(
+            f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but input of size {h}x{w} is not divisible by {r}"
+        )
     n = len(lead)
     x = input.reshape((*lead, c, h // r, r, w // r, r)).permute(*range(n), n, n + 2, n + 4, n + 1, n + 3)
     return move.clone(x, order="C").reshape((*lead, c * r * r, h // r, w // r))

@@ -214,9 +214,7 @@ def check_broadcast(seen: Tensor, indices: tuple[Tensor, ...], dims: tuple[int, 
         shape = np.broadcast_shapes(*[tuple(i._a.shape) for i in indices])
     except ValueError:
         shapes = ", ".join(str(list(i.shape)) for i in indices)
-        raise IndexError(
-            f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
-        ) from None
+        raise IndexError(f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}") from None
     for d in dims:
         if seen._a.shape[d] == 0 and 0 not in shape:
             raise IndexError(f"index is out of bounds for dimension {d} with size 0")
@@ -462,9 +460,7 @@ def _drop_leading(value: Tensor, target: Tensor) -> Tensor:
     return value
 
 
-def put(
-    target: Tensor, indices: tuple[Tensor, ...], dims: tuple[int, ...], value: Tensor, accumulate: bool, name: str
-) -> Tensor:
+def put(target: Tensor, indices: tuple[Tensor, ...], dims: tuple[int, ...], value: Tensor, accumulate: bool, name: str) -> Tensor:
     """`index_put_` in the tensor's memory, with history where a gradient is wanted."""
     check_writable(target, name)
     value = check_put(target, indices, dims, value, accumulate)
@@ -482,9 +478,7 @@ def put(
     return target
 
 
-def check_put(
-    target: Tensor, indices: tuple[Tensor, ...], dims: tuple[int, ...], value: Tensor, accumulate: bool
-) -> Tensor:
+def check_put(target: Tensor, indices: tuple[Tensor, ...], dims: tuple[int, ...], value: Tensor, accumulate: bool) -> Tensor:
     """The value for an index_put, on the target's device and without surplus leading ones; errors as torch's."""
     if value._a.dtype is not target._a.dtype:
         raise RuntimeError(

@@ -56,7 +56,9 @@ def interpolate(
     check_tensor(input, "interpolate")
     if mode not in _ALIGNING:
         if align_corners is not None:
-            raise ValueError("align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear")
+            raise ValueError(
+                "align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear"
+            )
     align = bool(align_corners)
     if input.ndim not in (3, 4, 5) or mode not in _MODES:
         raise NotImplementedError(
@@ -66,7 +68,9 @@ def interpolate(
     n = input.ndim - 2
     sizes, factors = _sizes(input, size, scale_factor, recompute_scale_factor)
     if antialias and (mode not in ("bilinear", "bicubic", "lanczos") or input.ndim != 4):
-        raise ValueError("Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as input")
+        raise ValueError(
+            "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as input"
+        )
     if mode == "lanczos" and not antialias:
         raise ValueError("Lanczos mode requires antialias=True")
     wanted = {"lanczos": 2, **_ALIGNING}.get(mode, n)
@@ -78,9 +82,13 @@ def interpolate(
 def _resize(input: Tensor, sizes: list[int], factors: list[float], mode: str, align: bool, antialias: bool) -> Tensor:
     spatial = input._a.shape[2:]
     if min(sizes) <= 0 or 0 in spatial:
-        raise RuntimeError(f"Input and output sizes should be greater than 0, but got input {list(spatial)} and output {list(sizes)} (interpolate)")
+        raise RuntimeError(
+            f"Input and output sizes should be greater than 0, but got input {list(spatial)} and output {list(sizes)} (interpolate)"
+        )
     if 0 in input._a.shape[1:]:
-        raise RuntimeError(f"interpolate: Non-empty {input.ndim}D data tensor expected but got a tensor with sizes {list(input.shape)}")
+        raise RuntimeError(
+            f"interpolate: Non-empty {input.ndim}D data tensor expected but got a tensor with sizes {list(input.shape)}"
+        )
     if input._a.dtype not in dtypes.FLOAT_NP and input.dtype is not dtypes.uint8:
         raise NotImplementedError(f"\"interpolate\" in mode {mode} not implemented for '{input.dtype.name}' tensors")
     base = _BASE.get(mode, mode) + ("-antialias" if antialias else "")

@@ -48,7 +48,9 @@ def check_square(name: str, a: Tensor, label: str = "A") -> Tensor:
 def same_dtype(name: str, a: Tensor, b: Tensor) -> None:
     check_tensor(b, name, "B", 2)
     if a._a.dtype is not b._a.dtype:
-        raise RuntimeError(f"{name}: Expected A and B to have the same dtype, but found A of type {a.dtype.name} and B of type {b.dtype.name} instead")
+        raise RuntimeError(
+            f"{name}: Expected A and B to have the same dtype, but found A of type {a.dtype.name} and B of type {b.dtype.name} instead"
+        )
 
 
 def _failed(info: Tensor) -> tuple[int, str, int] | None:
@@ -144,7 +146,10 @@ def _solve_ex(name: str, a: Tensor, b: Tensor, left: bool) -> tuple[Tensor, Tens
     vector = b.ndim == 1 or (a.ndim - 1 == b.ndim and a._a.shape[:-1] == b._a.shape)
     rhs = b.unsqueeze(-1) if vector else b
     if vector and not left:
-        raise RuntimeError(f"{name}: Vector broadcasting of the left hand side is not supported for left=False. In this case linalg.solve is equivalent to B / A.squeeze(-1)")
+        raise RuntimeError(
+            f"{name}: Vector broadcasting of the left hand side is not supported for left=False. In this case linalg.solve "
+            "is equivalent to B / A.squeeze(-1)"
+        )
     if rhs._a.shape[-2 if left else -1] != a._a.shape[-1]:
         n, m = rhs._a.shape[-2:]
         raise RuntimeError(
@@ -285,9 +290,13 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
     if pivots.dtype is not dtypes.int32:
         raise RuntimeError(f"{name}: pivots should be a Tensor of scalar type torch.int32. Got {pivots.dtype.name}")
     if B._a.shape[-2 if left else -1] != LU._a.shape[-1]:
-        raise RuntimeError(f"{name}: Incompatible shapes of A and B ({LU.shape[-2]}x{LU.shape[-1]} and {B.shape[-2]}x{B.shape[-1]})")
+        raise RuntimeError(
+            f"{name}: Incompatible shapes of A and B ({LU.shape[-2]}x{LU.shape[-1]} and {B.shape[-2]}x{B.shape[-1]})"
+        )
     if pivots._a.shape != LU._a.shape[:-1]:
-        raise RuntimeError(f"{name}: Number of pivots per batch should be same as the dimension of the matrix, got {list(pivots.shape)} for {list(LU.shape)}")
+        raise RuntimeError(
+            f"{name}: Number of pivots per batch should be same as the dimension of the matrix, got {list(pivots.shape)} for {list(LU.shape)}"
+        )
     p, lower, upper = unpack_lu(LU, pivots)
     if not left:  # X A = B is Aᴴ Xᴴ = Bᴴ
         return lu_solve(LU, pivots, B.mH, adjoint=not adjoint).mH
@@ -408,7 +417,9 @@ def _torch_matrix_power(input: Tensor, n: int) -> Tensor:
 def _matrix_exp(a: Tensor) -> Tensor:
     check_matrix("linalg.matrix_exp", a, half=True)
     if a._a.shape[-1] != a._a.shape[-2]:
-        raise RuntimeError(f"linalg.matrix_exp: A must be batches of square matrices, but they are {a.shape[-2]} by {a.shape[-1]} matrices")
+        raise RuntimeError(
+            f"linalg.matrix_exp: A must be batches of square matrices, but they are {a.shape[-2]} by {a.shape[-1]} matrices"
+        )
     return prims.matrix_exp(a)
 
 
@@ -436,7 +447,9 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     for s in last:
         n *= s
     if m != n:
-        raise RuntimeError(f"Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got {n} != {m}")
+        raise RuntimeError(
+            f"Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got {n} != {m}"
+        )
     return inv(A.reshape(m, n)).reshape((*last, *first))
 
 

@@ -62,9 +62,7 @@ def _tolerances(name: str, a: Tensor, atol: Any, rtol: Any) -> tuple[Tensor, Ten
 
 
 @op("linalg out")
-def matrix_rank(
-    A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
-) -> Tensor:
+def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
     """How many singular values exceed the tolerance (torch docs: torch.linalg.matrix_rank)."""
     name = "torch.linalg.matrix_rank"
     check_matrix(name, A, "input")
@@ -84,7 +82,9 @@ def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = N
     """The Moore-Penrose inverse; singular values up to the tolerance count as 0 (torch docs: torch.linalg.pinv)."""
     name = "torch.linalg.pinv"
     if check_tensor(A, name).ndim < 2:
-        raise RuntimeError(f"linalg.pinv({A.dtype.name}{{{list(A.shape)}}}): expected a tensor with 2 or more dimensions of float, double, cfloat or cdouble types")
+        raise RuntimeError(
+            f"linalg.pinv({A.dtype.name}{{{list(A.shape)}}}): expected a tensor with 2 or more dimensions of float, double, cfloat or cdouble types"
+        )
     check_matrix(name, A)
     if rcond is not None:
         rtol = rcond

@@ -59,7 +59,10 @@ def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
             raise RuntimeError(f"{label} should have at least 2 dimensions, but has {x.ndim} dimensions instead (cholesky_solve)")
     check_square("cholesky_solve", L)
     if input._a.shape[-2] != L._a.shape[-1]:
-        raise RuntimeError(f"Incompatible matrix sizes for cholesky_solve: each A matrix is {L.shape[-1]} by {L.shape[-1]} but each b matrix is {input.shape[-2]} by {input.shape[-1]}")
+        raise RuntimeError(
+            f"Incompatible matrix sizes for cholesky_solve: each A matrix is {L.shape[-1]} by {L.shape[-1]} but each b "
+            f"matrix is {input.shape[-2]} by {input.shape[-1]}"
+        )
     same_dtype("cholesky_solve", L, input)
     a, b = match_batches("cholesky_solve", L, input)
     return prims.cholesky_solve(b, a, upper=bool(upper))
@@ -143,7 +146,10 @@ def triangular_solve(input: Tensor, A: Tensor, upper: bool = True, transpose: bo
     check_square(name, A)
     same_dtype(name, A, input)
     if A._a.shape[-1] != input._a.shape[-2]:
-        raise RuntimeError(f"Incompatible matrix sizes for triangular_solve: each A matrix is {A.shape[-1]} by {A.shape[-1]} but each b matrix is {input.shape[-2]} by {input.shape[-1]}")
+        raise RuntimeError(
+            f"Incompatible matrix sizes for triangular_solve: each A matrix is {A.shape[-1]} by {A.shape[-1]} but each b "
+            f"matrix is {input.shape[-2]} by {input.shape[-1]}"
+        )
     a, b = match_batches(name, A, input)
     x = prims.solve_triangular(a.mT if transpose else a, b, upper=bool(upper) != bool(transpose), unit=bool(unitriangular))
     return named("triangular_solve", (x, a.clone()))
@@ -168,11 +174,15 @@ def _reflectors(name: str, a: Tensor, tau: Tensor) -> list[tuple[Tensor, Tensor]
     if k > n:
         raise RuntimeError(f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1]")
     if tau.ndim != a.ndim - 1 or tau._a.shape[:-1] != a._a.shape[:-2]:
-        raise RuntimeError(f"{name}: Expected batch dimensions of tau to be equal to input.shape[:-2], but got {list(tau.shape[:-1])}")
+        raise RuntimeError(
+            f"{name}: Expected batch dimensions of tau to be equal to input.shape[:-2], but got {list(tau.shape[:-1])}"
+        )
     if tau._a.dtype is not a._a.dtype:
         raise RuntimeError(f"{name}: tau dtype {tau.dtype.name} does not match input dtype {a.dtype.name}")
-    unit = a.tril(-1) + prims.vjps._eye(a, m).narrow(-1, 0, n) if m >= n else a.tril(-1) + prims.vjps._cat(
-        [prims.vjps._eye(a, m), a.new_zeros((m, n - m))], -1
+    unit = (
+        a.tril(-1) + prims.vjps._eye(a, m).narrow(-1, 0, n)
+        if m >= n
+        else a.tril(-1) + prims.vjps._cat([prims.vjps._eye(a, m), a.new_zeros((m, n - m))], -1)
     )
     return [(unit.narrow(-1, i, 1), tau.narrow(-1, i, 1).unsqueeze(-1)) for i in range(k)]
 
@@ -248,7 +258,9 @@ def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False)
     if LD._a.shape[-1] != B._a.shape[-2]:
         raise RuntimeError(f"{name}: Expected B.size(-2) to be equal to LD.size(-1), but got {B.shape[-2]} and {LD.shape[-1]}")
     if pivots._a.shape != LD._a.shape[:-1]:
-        raise RuntimeError(f"{name}: Expected LD.shape[:-1] and pivots.shape to be the same, but got pivots with shape {list(pivots.shape)} instead")
+        raise RuntimeError(
+            f"{name}: Expected LD.shape[:-1] and pivots.shape to be the same, but got pivots with shape {list(pivots.shape)} instead"
+        )
     if pivots.dtype.category != dtypes.INTEGRAL:
         raise RuntimeError(f"{name}: Expected pivots to be integers. Got {pivots.dtype.name}")
     same_dtype(name, LD, B)
@@ -258,12 +270,20 @@ def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False)
 
 def _moved_to_linalg(name: str, instead: str) -> None:
     def refused(*args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError(f"This function was deprecated since version 1.9 and is now removed. `torch.{name}` is replaced by `torch.{instead}`.")
+        raise RuntimeError(
+            f"This function was deprecated since version 1.9 and is now removed. `torch.{name}` is replaced by `torch.{instead}`."
+        )
 
     refused.__name__ = name
     refused.__doc__ = f"Removed from torch; use torch.{instead}."
     op("torch method" if name != "matrix_rank" else "torch", name=name)(refused)
 
 
-for _name, _instead in (("eig", "linalg.eig"), ("symeig", "linalg.eigh"), ("lstsq", "linalg.lstsq"), ("matrix_rank", "linalg.matrix_rank"), ("solve", "linalg.solve")):
+for _name, _instead in (
+    ("eig", "linalg.eig"),
+    ("symeig", "linalg.eigh"),
+    ("lstsq", "linalg.lstsq"),
+    ("matrix_rank", "linalg.matrix_rank"),
+    ("solve", "linalg.solve"),
+):
     _moved_to_linalg(_name, _instead)

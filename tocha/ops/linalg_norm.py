@@ -29,9 +29,13 @@ def _typed(name: str, x: Tensor, dtype: Any) -> Tensor:
     if kind.category < dtypes.FLOATING:
         raise RuntimeError(f"{name}: dtype should be floating point or complex. Got {kind.name}")
     if x.is_complex() != kind.is_complex:
-        raise RuntimeError(f"{name}: dtype should be {'complex' if x.is_complex() else 'real'} for {x.dtype.name} inputs, but got {kind.name}")
+        raise RuntimeError(
+            f"{name}: dtype should be {'complex' if x.is_complex() else 'real'} for {x.dtype.name} inputs, but got {kind.name}"
+        )
     if dtypes.promote_types(x.dtype, kind) is not kind:
-        raise RuntimeError(f"{name}: the dtype of the input ({x.dtype.name}) should be convertible without narrowing to the specified dtype ({kind.name})")
+        raise RuntimeError(
+            f"{name}: the dtype of the input ({x.dtype.name}) should be convertible without narrowing to the specified dtype ({kind.name})"
+        )
     return x.to(kind)
 
 
@@ -110,7 +114,9 @@ def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool 
 
 def _needs_elements(name: str, ord: Any, a: Tensor, dims: tuple[int, ...]) -> None:
     if any(a._a.shape[d] == 0 for d in dims):
-        raise RuntimeError(f"{name}: cannot compute the {ord} norm of matrices of shape {list(a.shape)}: the operation has no identity")
+        raise RuntimeError(
+            f"{name}: cannot compute the {ord} norm of matrices of shape {list(a.shape)}: the operation has no identity"
+        )
 
 
 def _singular(a: Tensor, dims: tuple[int, int]) -> Tensor:
@@ -138,7 +144,9 @@ def norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, 
         raise RuntimeError(f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {A.ndim}D.")
     if isinstance(ord, str):
         if (dims is not None and len(dims) != 2) or (dims is None and A.ndim != 2):
-            raise RuntimeError(f"linalg.norm: If ord is '{ord}', dim must name two dimensions and the input have 2, got dim={dim} and {A.ndim}D")
+            raise RuntimeError(
+                f"linalg.norm: If ord is '{ord}', dim must name two dimensions and the input have 2, got dim={dim} and {A.ndim}D"
+            )
         return matrix_norm(A, ord, dims or (0, 1), keepdim, dtype=dtype)
     if (dims is not None and len(dims) == 2) or (dims is None and A.ndim == 2):
         return matrix_norm(A, ord, dims or (0, 1), keepdim, dtype=dtype)
@@ -170,5 +178,3 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
         finite = matrix_norm(A, p) * matrix_norm(ON_TENSORS.where((info == 0).reshape((*info.shape, 1, 1)), inverted, 0.0), p)
         return ON_TENSORS.where(info == 0, finite, math.inf).to(finite.dtype)
     return matrix_norm(A, p) * matrix_norm(inverted, p)
-
-

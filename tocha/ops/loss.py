@@ -29,7 +29,9 @@ def read_reduction(reduction: str, size_average: bool | None = None, reduce: boo
     if size_average is not None or reduce is not None:
         averaged = size_average is None or size_average
         reduction = "none" if reduce is not None and not reduce else "mean" if averaged else "sum"
-        warnings.warn(f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.", stacklevel=3)
+        warnings.warn(
+            f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.", stacklevel=3
+        )
     if reduction not in REDUCTIONS:
         raise ValueError(f"{reduction} is not a valid value for reduction")
     return reduction
@@ -57,7 +59,9 @@ def _check_classes(name: str, input: Tensor, target: Tensor, weight: Tensor | No
         raise ValueError(f"Expected input batch_size ({shape[0]}) to match target batch_size ({wanted[0]}).")
     if shape[0:1] + shape[2:] != wanted:
         if len(shape) == 2:
-            raise RuntimeError(f"{name}: 0D or 1D target tensor expected, multi-target not supported (target has shape {list(wanted)})")
+            raise RuntimeError(
+                f"{name}: 0D or 1D target tensor expected, multi-target not supported (target has shape {list(wanted)})"
+            )
         raise RuntimeError(f"{name}: size mismatch (got input: {list(shape)} , target: {list(wanted)})")
     if weight is not None and weight._a.shape != (shape[1],):
         raise RuntimeError(
@@ -102,7 +106,11 @@ def cross_entropy(
 ) -> Tensor:  # fmt: skip
     """Cross entropy between logits (N, C, *) or (C) and class indices (N, *) or (), or class probabilities shaped as the logits
     (torch docs: torch.nn.functional.cross_entropy)."""
-    how = reduction if size_average is None and reduce is None and reduction in REDUCTIONS else read_reduction(reduction, size_average, reduce)
+    how = (
+        reduction
+        if size_average is None and reduce is None and reduction in REDUCTIONS
+        else read_reduction(reduction, size_average, reduce)
+    )
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if check_tensor(input, "cross_entropy")._a.ndim == 0:
@@ -219,7 +227,12 @@ def l1_loss(
 
 @op("F")
 def smooth_l1_loss(
-    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean", beta: float = 1.0
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
 ) -> Tensor:
     """Squared below `beta`, absolute above (Girshick 2015; torch docs: torch.nn.functional.smooth_l1_loss)."""
     how = read_reduction(reduction, size_average, reduce)
@@ -363,7 +376,9 @@ def gaussian_nll_loss(
             try:
                 broadcast_shapes("gaussian_nll_loss", variance._a.shape, input._a.shape)
             except RuntimeError:
-                raise ValueError(f"var is of incorrect size: {list(variance.shape)} for input of size {list(input.shape)}") from None
+                raise ValueError(
+                    f"var is of incorrect size: {list(variance.shape)} for input of size {list(input.shape)}"
+                ) from None
     how = read_reduction(reduction) if reduction in REDUCTIONS else None
     if how is None:
         raise ValueError(reduction + " is not valid")

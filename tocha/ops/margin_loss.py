@@ -21,7 +21,12 @@ def _reduction(reduction: Any, size_average: bool | None = None, reduce: bool | 
 
 @op("F torch")
 def hinge_embedding_loss(
-    input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None, reduction: Any = "mean"
+    input: Tensor,
+    target: Tensor,
+    margin: float = 1.0,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: Any = "mean",
 ) -> Tensor:
     """input where target is 1, max(0, margin - input) where it is -1 (torch docs: torch.nn.functional.hinge_embedding_loss)."""
     how = _reduction(reduction, size_average, reduce)
@@ -56,9 +61,13 @@ def cosine_embedding_loss(
     if target.ndim not in (0, 1):
         raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
     if target.ndim == 1 and (input1.ndim != 2 or input2.ndim != 2):
-        raise RuntimeError(f"1D target tensor expects 2D input tensors, but found inputs with sizes {list(input1.shape)} and {list(input2.shape)}.")
+        raise RuntimeError(
+            f"1D target tensor expects 2D input tensors, but found inputs with sizes {list(input1.shape)} and {list(input2.shape)}."
+        )
     if target.ndim == 0 and (input1.ndim != 1 or input2.ndim != 1):
-        raise RuntimeError(f"0D target tensor expects 1D input tensors, but found inputs with sizes {list(input1.shape)} and {list(input2.shape)}.")
+        raise RuntimeError(
+            f"0D target tensor expects 1D input tensors, but found inputs with sizes {list(input1.shape)} and {list(input2.shape)}."
+        )
     eps = 1e-12
     dim = target.ndim
     product = (input1 * input2).sum(dim)
@@ -96,7 +105,9 @@ def multilabel_soft_margin_loss(
 def _rows(name: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """input as (N, C) and target with the batch dimension too."""
     if input.ndim not in (0, 1, 2) or (input._a.size == 0 and input.ndim == 2 and input._a.shape[1] == 0):
-        raise RuntimeError(f"{name}: Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(input.shape)}")
+        raise RuntimeError(
+            f"{name}: Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(input.shape)}"
+        )
     x = input if input.ndim == 2 else input.reshape(1, -1)
     return x, target
 
@@ -186,7 +197,9 @@ def triplet_margin_loss(
     how = _reduction(reduction, size_average, reduce)
     _check_triplet(anchor, positive, negative, margin)
     between = pairwise_distance(positive, negative, p, eps) if swap else None
-    return _triplet(pairwise_distance(anchor, positive, p, eps), pairwise_distance(anchor, negative, p, eps), between, margin, how)
+    return _triplet(
+        pairwise_distance(anchor, positive, p, eps), pairwise_distance(anchor, negative, p, eps), between, margin, how
+    )
 
 
 @op("F")
@@ -200,5 +213,3 @@ def triplet_margin_with_distance_loss(
     _check_triplet(check_tensor(anchor, "triplet_margin_with_distance_loss"), positive, negative, margin)
     between = distance(positive, negative) if swap else None
     return _triplet(distance(anchor, positive), distance(anchor, negative), between, margin, how)
-
-

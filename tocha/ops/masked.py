@@ -60,28 +60,36 @@ def sum(input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype: 
 
 
 @op("masked")
-def prod(input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
+def prod(
+    input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Tensor | None = None
+) -> Tensor:
     """Product of the elements kept."""
     input = _filled(reduce.accumulated(input, dtype, "prod"), mask, 1, "prod")
     return reduce.prims.prod(input, dim=wrap_dims(dim, input._a.ndim, "prod"), keepdim=bool(keepdim))
 
 
 @op("masked")
-def amax(input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
+def amax(
+    input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Tensor | None = None
+) -> Tensor:
     """The largest of the elements kept; the type's lowest value if there are none."""
     input = _cast(input, dtype)
     return reduce.amax(_filled(input, mask, _lowest(input.dtype), "amax"), dim, bool(keepdim))
 
 
 @op("masked")
-def amin(input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
+def amin(
+    input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Tensor | None = None
+) -> Tensor:
     """The smallest of the elements kept; the type's highest value if there are none."""
     input = _cast(input, dtype)
     return reduce.amin(_filled(input, mask, _highest(input.dtype), "amin"), dim, bool(keepdim))
 
 
 @op("masked")
-def argmax(input: Tensor, dim: int | None = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
+def argmax(
+    input: Tensor, dim: int | None = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Tensor | None = None
+) -> Tensor:
     """Index of the largest of the elements kept, in the input's type as in torch."""
     input = _cast(input, dtype)
     found = reduce.argmax(_filled(input, mask, _lowest(input.dtype), "argmax"), dim, bool(keepdim))
@@ -89,7 +97,9 @@ def argmax(input: Tensor, dim: int | None = None, *, keepdim: bool | None = Fals
 
 
 @op("masked")
-def argmin(input: Tensor, dim: int | None = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
+def argmin(
+    input: Tensor, dim: int | None = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Tensor | None = None
+) -> Tensor:
     """Index of the smallest of the elements kept, in the input's type as in torch."""
     input = _cast(input, dtype)
     found = reduce.argmin(_filled(input, mask, _highest(input.dtype), "argmin"), dim, bool(keepdim))
@@ -104,7 +114,9 @@ def _count(input: Tensor, mask: Tensor | None, dims: tuple[int, ...], name: str)
 
 
 @op("masked")
-def mean(input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
+def mean(
+    input: Tensor, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Tensor | None = None
+) -> Tensor:
     """Mean of the elements kept; NaN if there are none."""
     input = _cast(input, dtype)
     if input._a.dtype.kind in "biu":
@@ -154,12 +166,20 @@ def logaddexp(
 
 @op("masked")
 def norm(
-    input: Tensor, ord: float | None = 2.0, dim: Any = None, *, keepdim: bool | None = False, dtype: Any = None, mask: Tensor | None = None
+    input: Tensor,
+    ord: float | None = 2.0,
+    dim: Any = None,
+    *,
+    keepdim: bool | None = False,
+    dtype: Any = None,
+    mask: Tensor | None = None,
 ) -> Tensor:
     """Vector norm of the elements kept."""
     input = _float(input, dtype)
     ord = 2.0 if ord is None else float(ord)
-    return reduce.norm(_filled(input, mask, 0 if ord >= 0 else math.inf, "norm"), ord, wrap_dims(dim, input._a.ndim, "norm"), bool(keepdim))
+    return reduce.norm(
+        _filled(input, mask, 0 if ord >= 0 else math.inf, "norm"), ord, wrap_dims(dim, input._a.ndim, "norm"), bool(keepdim)
+    )
 
 
 def _variance(input: Tensor, dim: Any, unbiased: Any, correction: Any, keepdim: Any, dtype: Any, mask: Any, name: str) -> Tensor:
@@ -231,7 +251,9 @@ def softmin(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None =
 
 
 @op("masked")
-def normalize(input: Tensor, ord: float, dim: int, *, eps: float = 1e-12, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
+def normalize(
+    input: Tensor, ord: float, dim: int, *, eps: float = 1e-12, dtype: Any = None, mask: Tensor | None = None
+) -> Tensor:
     """The elements kept over their norm along a dimension, 0 elsewhere."""
     input = _float(input, dtype)
     size = norm(input, ord, dim, keepdim=True, mask=mask)

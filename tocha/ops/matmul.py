@@ -124,7 +124,9 @@ def _scaled_sum(
     check_tensor(input, name)
     dtype = a.dtype
     if input._a.dtype is not a._a.dtype:
-        raise RuntimeError(f"{name}: expected input and product to have the same dtype, but got: {input.dtype.name} != {dtype.name}")
+        raise RuntimeError(
+            f"{name}: expected input and product to have the same dtype, but got: {input.dtype.name} != {dtype.name}"
+        )
     if a._a.dtype.kind in "iu":
         beta, alpha = int(beta), int(alpha)
     if dtype in _HALF:
@@ -186,7 +188,9 @@ def _check_mv(name: str, a: Tensor, x: Tensor) -> None:
     if a._a.ndim != 2 or x._a.ndim != 1:
         raise RuntimeError(f"{name}: vector + matrix @ vector expected, got {a.ndim}-D and {x.ndim}-D tensors")
     if a._a.shape[1] != x._a.shape[0]:
-        raise RuntimeError(f"{name}: size mismatch, got input ({a.shape[0]}), mat ({a.shape[0]}x{a.shape[1]}), vec ({x.shape[0]})")
+        raise RuntimeError(
+            f"{name}: size mismatch, got input ({a.shape[0]}), mat ({a.shape[0]}x{a.shape[1]}), vec ({x.shape[0]})"
+        )
 
 
 @op("torch method out")
@@ -213,7 +217,9 @@ def _check_dot(name: str, x: Tensor, y: Tensor) -> None:
     if x._a.dtype is not y._a.dtype:
         raise RuntimeError(f"{name}: expected both vectors to have same dtype, but found {x.dtype.name} and {y.dtype.name}")
     if x._a.shape != y._a.shape:
-        raise RuntimeError(f"{name}: inconsistent tensor size, expected tensor [{x.shape[0]}] and src [{y.shape[0]}] to have the same number of elements")
+        raise RuntimeError(
+            f"{name}: inconsistent tensor size, expected tensor [{x.shape[0]}] and src [{y.shape[0]}] to have the same number of elements"
+        )
     if x._a.dtype.kind == "b":
         raise NotImplementedError(f"\"{name}\" not implemented for 'Bool'")
 
@@ -354,7 +360,9 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
         if x.ndim not in wanted:
             raise RuntimeError(f"multi_dot(): tensor {i} must be {' or '.join(map(str, wanted))}-D but got {x.ndim}-D")
         if x._a.dtype is not mats[0]._a.dtype:
-            raise RuntimeError(f"multi_dot(): all tensors must have the same dtype but tensor 0 is {mats[0].dtype} and tensor {i} is {x.dtype}")
+            raise RuntimeError(
+                f"multi_dot(): all tensors must have the same dtype but tensor 0 is {mats[0].dtype} and tensor {i} is {x.dtype}"
+            )
     first, last = mats[0].ndim == 1, mats[-1].ndim == 1
     if first:
         mats[0] = mats[0].unsqueeze(0)
@@ -408,7 +416,13 @@ def short_linear(input: Any, weight: Any, bias: Any = None) -> Tensor | None:
     """linear on plain float matrices in the fewest steps; None when it takes more care."""
     if input.__class__ in PLAIN and weight.__class__ in PLAIN and (bias is None or bias.__class__ in PLAIN) and not INTERPRETERS:
         x, w, b = input._a, weight._a, None if bias is None else bias._a
-        if x.__class__ is _ndarray and w.__class__ is _ndarray and x.ndim == 2 == w.ndim and x.dtype is w.dtype and x.dtype in _BLAS_NP:
+        if (
+            x.__class__ is _ndarray
+            and w.__class__ is _ndarray
+            and x.ndim == 2 == w.ndim
+            and x.dtype is w.dtype
+            and x.dtype in _BLAS_NP
+        ):
             if x.shape[1] != w.shape[1] or (b is not None and (b.dtype is not x.dtype or b.shape != w.shape[:1])):
                 return None
             out = wrap(state.run(prims.linear.impl, cpu, x, w, b))
@@ -422,8 +436,12 @@ def short_linear(input: Any, weight: Any, bias: Any = None) -> Tensor | None:
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input @ weight.T + bias: (…, in), (out, in) or (in), (out) -> (…, out) (torch docs: torch.nn.functional.linear)."""
     x, w = check_tensor(input, "linear")._a, check_tensor(weight, "linear", "weight", 2)._a
-    if w.ndim == 2 and x.ndim and x.shape[-1] == w.shape[1] and x.dtype is w.dtype and (
-        bias is None or (bias._a.dtype is x.dtype and bias._a.shape == w.shape[:1])
+    if (
+        w.ndim == 2
+        and x.ndim
+        and x.shape[-1] == w.shape[1]
+        and x.dtype is w.dtype
+        and (bias is None or (bias._a.dtype is x.dtype and bias._a.shape == w.shape[:1]))
     ):
         return prims.linear(input, weight, bias)
     return _linear_other(input, weight, bias)

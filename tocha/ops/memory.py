@@ -71,9 +71,7 @@ def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None
 
 
 @op("method")
-def set_(
-    input: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None
-) -> Tensor:
+def set_(input: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
     """Look at the memory of another tensor or storage from now on (torch docs: Tensor.set_)."""
     if input._rg and state.grad:
         raise RuntimeError("set_: a tensor that requires grad is being used in an in-place operation; detach() it first")
@@ -99,13 +97,9 @@ def set_(
 
 def _check_kind(input: Tensor, dtype: Any, device: Any) -> None:
     if dtype is not input.dtype:
-        raise RuntimeError(
-            f"Could not set tensor of type {dtype.name} to a tensor of type {input.dtype.name}"
-        )
+        raise RuntimeError(f"Could not set tensor of type {dtype.name} to a tensor of type {input.dtype.name}")
     if device != input.device:
-        raise RuntimeError(
-            f'Attempted to set the storage of a tensor on device "{input.device}" to one on "{device}"'
-        )
+        raise RuntimeError(f'Attempted to set the storage of a tensor on device "{input.device}" to one on "{device}"')
 
 
 def _on_storage(input: Tensor, memory: UntypedStorage, offset: int, size: Any, stride: Any) -> Any:

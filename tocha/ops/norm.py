@@ -127,7 +127,13 @@ def _group_norm(input: Tensor, num_groups: int, weight: Tensor | None, bias: Ten
     for s in input._a.shape[2:]:
         rest *= s
     return prims.standardize(
-        input, weight, bias, shape=(n, num_groups, c // num_groups, rest), axes=(2, 3), affine=(num_groups, c // num_groups, 1), eps=eps
+        input,
+        weight,
+        bias,
+        shape=(n, num_groups, c // num_groups, rest),
+        axes=(2, 3),
+        affine=(num_groups, c // num_groups, 1),
+        eps=eps,
     )
 
 
@@ -142,7 +148,12 @@ def group_norm(
 
 @op("torch", name="group_norm")
 def _torch_group_norm(
-    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5, cudnn_enabled: bool = True
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
 ) -> Tensor:
     """`torch.nn.functional.group_norm`."""
     return _group_norm(input, num_groups, weight, bias, eps)[0]
@@ -215,7 +226,9 @@ def batch_norm(
         _more_than_one(input)
         if eps <= 0.0:
             raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
-    _check_channels("batch_norm", input, {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias})
+    _check_channels(
+        "batch_norm", input, {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    )
     return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)[0]
 
 
@@ -234,7 +247,9 @@ def _torch_batch_norm(
     momentum: float, eps: float, cudnn_enabled: bool = True,
 ) -> Tensor:  # fmt: skip
     """`torch.nn.functional.batch_norm` with the native order of arguments."""
-    _check_channels("batch_norm", input, {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias})
+    _check_channels(
+        "batch_norm", input, {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    )
     return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)[0]
 
 
@@ -244,7 +259,9 @@ def native_batch_norm(
     momentum: float, eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """batch_norm with the batch's mean and reciprocal standard deviation (empty outside training)."""
-    _check_channels("native_batch_norm", input, {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias})
+    _check_channels(
+        "native_batch_norm", input, {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    )
     out, mean, var = _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if mean is None or var is None:
         return out, input.new_empty(0), input.new_empty(0)
@@ -258,7 +275,9 @@ def instance_norm(
 ) -> Tensor:  # fmt: skip
     """Zero mean and unit variance of each channel of each sample; `use_input_stats` False takes the running statistics (Ulyanov et
     al. 2016; torch docs: torch.nn.functional.instance_norm)."""
-    _check_channels("instance_norm", input, {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias})
+    _check_channels(
+        "instance_norm", input, {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    )
     shape = input._a.shape
     n, c = shape[:2]
     rest = 1

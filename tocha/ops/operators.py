@@ -120,7 +120,19 @@ def attach() -> None:
             setattr(Tensor, f"__i{dunder[2:]}", getattr(Tensor, ("div" if name == "true_divide" else name) + "_"))
     Tensor.__rdiv__ = Tensor.__rtruediv__  # type: ignore[attr-defined]
     Tensor.__div__ = Tensor.__truediv__  # type: ignore[attr-defined]
-    for name in ("__bool__", "__float__", "__int__", "__complex__", "__index__", "__len__", "__iter__", "__contains__", "__format__", "__pos__", "__reversed__"):
+    for name in (
+        "__bool__",
+        "__float__",
+        "__int__",
+        "__complex__",
+        "__index__",
+        "__len__",
+        "__iter__",
+        "__contains__",
+        "__format__",
+        "__pos__",
+        "__reversed__",
+    ):
         setattr(Tensor, name, public(_PYTHON[name], name, "Tensor"))
 
 
@@ -171,9 +183,7 @@ def _iter(input: Tensor) -> Any:
 def _contains(input: Tensor, element: Any) -> bool:
     if isinstance(element, (Tensor, bool, int, float, complex)):
         return bool((input == element).any())
-    raise RuntimeError(
-        f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}."
-    )
+    raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
 
 
 def _format(input: Tensor, spec: str) -> str:

@@ -37,12 +37,16 @@ def _mapped(input: Tensor, pad: Sequence[int], mode: str) -> Tensor:
                 f"{size} of input {list(input.shape)}"
             )
         if mode == "circular" and most > size:
-            raise RuntimeError(f"pad: Padding value causes wrapping around more than once: padding ({low}, {high}) at a dimension of size {size}")
+            raise RuntimeError(
+                f"pad: Padding value causes wrapping around more than once: padding ({low}, {high}) at a dimension of size {size}"
+            )
         out = size + low + high
         if mode == "circular":  # crop first: what is wrapped around comes from what is left
             size, low = size + min(low, 0) + min(high, 0), max(low, 0)
         if out <= 0 or (mode == "replicate" and size == 0):
-            raise RuntimeError(f"pad: input of size {list(input.shape)} with padding ({low}, {high}) gives an output size of {out}: too small")
+            raise RuntimeError(
+                f"pad: input of size {list(input.shape)} with padding ({low}, {high}) gives an output size of {out}: too small"
+            )
         specs.append((mode, size, out, False, float(low)))
     if mode == "circular" and min(pad) < 0:
         input = constant_pad_nd(input, [min(p, 0) for p in pad])

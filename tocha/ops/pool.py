@@ -15,7 +15,9 @@ from tocha.tensor import Tensor
 Shape = tuple[int, ...]
 
 
-def _read(name: str, input: Tensor, n: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> tuple[Shape, Shape, Shape, Shape]:
+def _read(
+    name: str, input: Tensor, n: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any
+) -> tuple[Shape, Shape, Shape, Shape]:
     """kernel, stride, padding and dilation as n ints each; everything checked."""
     kernel = spatial(kernel_size, n, name, "kernel_size")
     steps = kernel if stride is None or (isinstance(stride, (tuple, list)) and not stride) else spatial(stride, n, name, "stride")
@@ -30,7 +32,9 @@ def _read(name: str, input: Tensor, n: int, kernel_size: Any, stride: Any, paddi
         if p < 0:
             raise RuntimeError(f"{name}: pad must be non-negative, but got pad: {p}")
         if p > (d * (k - 1) + 1) // 2:
-            raise RuntimeError(f"{name}: pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation={d}")
+            raise RuntimeError(
+                f"{name}: pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation={d}"
+            )
     _check_rank(name, input, n)
     return kernel, steps, pads, spread
 
@@ -73,7 +77,15 @@ def _max_pool(
 
 
 def _avg_pool(
-    name: str, n: int, input: Tensor, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool, divisor: int | None
+    name: str,
+    n: int,
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
 ) -> Tensor:
     kernel, steps, pads, _ = _read(name, input, n, kernel_size, stride, padding, 1)
     if input._a.dtype.kind == "b":
@@ -104,7 +116,9 @@ def _check_adaptive(name: str, input: Tensor, n: int) -> None:
     if len(shape) not in (n + 1, n + 2):
         raise RuntimeError(f"{name}: Expected {n + 1}D or {n + 2}D tensor, but got {list(shape)}")
     if 0 in shape[1:]:
-        raise RuntimeError(f"{name}: Expected input to have non-zero size for non-batch dimensions, but input has sizes {list(shape)}")
+        raise RuntimeError(
+            f"{name}: Expected input to have non-zero size for non-batch dimensions, but input has sizes {list(shape)}"
+        )
 
 
 def _adaptive_avg(name: str, n: int, input: Tensor, output_size: Any) -> Tensor:
@@ -144,23 +158,25 @@ def _lp_pool(name: str, n: int, input: Tensor, norm_type: float, kernel_size: An
 
 def _unpool_size(name: str, input: Tensor, kernel: Shape, stride: Shape, padding: Shape, output_size: Any) -> Shape:
     n = len(kernel)
-    default = [
-        (m - 1) * s + k - 2 * p for m, s, k, p in zip(input._a.shape[-n:], stride, kernel, padding, strict=True)
-    ]
+    default = [(m - 1) * s + k - 2 * p for m, s, k, p in zip(input._a.shape[-n:], stride, kernel, padding, strict=True)]
     if output_size is None:
         return tuple(default)
     wanted = list(output_size)
     if len(wanted) == n + 2:
         wanted = wanted[2:]
     if len(wanted) != n:
-        raise ValueError(f"output_size should be a sequence containing {n} or {n + 2} elements, but it has a length of '{len(wanted)}'")
+        raise ValueError(
+            f"output_size should be a sequence containing {n} or {n + 2} elements, but it has a length of '{len(wanted)}'"
+        )
     for size, d, s in zip(wanted, default, stride, strict=True):
         if not d - s < size < d + s:
-            raise ValueError(f"invalid output_size \"{wanted}\" (each dim must be within stride of {default})")
+            raise ValueError(f'invalid output_size "{wanted}" (each dim must be within stride of {default})')
     return tuple(wanted)
 
 
-def _unpool(name: str, n: int, input: Tensor, indices: Tensor, kernel_size: Any, stride: Any, padding: Any, output_size: Any) -> Tensor:
+def _unpool(
+    name: str, n: int, input: Tensor, indices: Tensor, kernel_size: Any, stride: Any, padding: Any, output_size: Any
+) -> Tensor:
     kernel = spatial(kernel_size, n, name, "kernel_size")
     steps = kernel if stride is None else spatial(stride, n, name, "stride")
     pads = spatial(padding, n, name, "padding")
@@ -168,7 +184,10 @@ def _unpool(name: str, n: int, input: Tensor, indices: Tensor, kernel_size: Any,
     if indices.dtype is not dtypes.int64:
         raise RuntimeError(f"{name}: elements in indices should be type int64 but got: {indices.dtype.name}")
     if indices._a.shape != input._a.shape:
-        raise RuntimeError(f"{name}: Expected shape of indices to be same as that of the input tensor ({list(input.shape)}) but got indices tensor with shape: {list(indices.shape)}")
+        raise RuntimeError(
+            f"{name}: Expected shape of indices to be same as that of the input tensor ({list(input.shape)}) but got "
+            f"indices tensor with shape: {list(indices.shape)}"
+        )
     if min(steps) <= 0:
         raise RuntimeError(f"{name}: strides should be greater than zero, but got stride: {list(steps)}")
     size = _unpool_size(name, input, kernel, steps, pads, output_size)
@@ -178,7 +197,9 @@ def _unpool(name: str, n: int, input: Tensor, indices: Tensor, kernel_size: Any,
     if indices._a.size and not indices.is_meta:
         low, high = int(indices.min()), int(indices.max())
         if low < 0 or high >= length:
-            raise RuntimeError(f"{name}: Found an invalid max index: {high if high >= length else low} (output volumes are of size {'x'.join(map(str, size))})")
+            raise RuntimeError(
+                f"{name}: Found an invalid max index: {high if high >= length else low} (output volumes are of size {'x'.join(map(str, size))})"
+            )
     lead = tuple(input._a.shape[: input._a.ndim - n])
     flat = input.new_zeros((*lead, length)).scatter(len(lead), indices.flatten(len(lead)), input.flatten(len(lead)))
     return flat.reshape((*lead, *size))
@@ -224,9 +245,19 @@ def _register(n: int) -> None:
 
     for name, function, words, text in (
         (f"max_pool{d}", max_pool, "torch F", "Maximum of each window, with its place if asked"),
-        (f"max_pool{d}_with_indices", max_pool_with_indices, "F torch" if n == 1 else "F", "Maximum of each window and its place"),
+        (
+            f"max_pool{d}_with_indices",
+            max_pool_with_indices,
+            "F torch" if n == 1 else "F",
+            "Maximum of each window and its place",
+        ),
         (f"avg_pool{d}", avg_pool, "torch F out" if n == 1 else "F out", "Mean of each window"),
-        (f"adaptive_avg_pool{d}", adaptive_avg_pool, "torch F" if n == 1 else "F", "Means over as many windows as output_size says"),
+        (
+            f"adaptive_avg_pool{d}",
+            adaptive_avg_pool,
+            "torch F" if n == 1 else "F",
+            "Means over as many windows as output_size says",
+        ),
         (f"adaptive_max_pool{d}", adaptive_max_pool, "F", "Maxima over as many windows as output_size says"),
         (f"adaptive_max_pool{d}_with_indices", adaptive_max_pool_with_indices, "F", "Maxima and places over output_size windows"),
         (f"lp_pool{d}", lp_pool, "F", "The norm_type-th root of each window's sum of powers"),
@@ -265,7 +296,9 @@ def _fractional(name: str, n: int, input: Tensor, kernel_size: Any, output_size:
     if samples is None:
         samples = input.detach().new_empty((batch, channels, n)).uniform_()
     if samples.ndim != 3 or samples._a.shape[0] < batch or samples._a.shape[1:] != (channels, n):
-        raise RuntimeError(f"{name}: expected _random_samples of shape {[batch, channels, n]} (or more), got {list(samples.shape)}")
+        raise RuntimeError(
+            f"{name}: expected _random_samples of shape {[batch, channels, n]} (or more), got {list(samples.shape)}"
+        )
     return prims.fractional_max_pool(input, samples[:batch], kernel=kernel, sizes=sizes)
 
 

@@ -50,9 +50,7 @@ def _uniform(dtype: DType, low: float, high: float) -> Draw:
     check_in_range(low, "from", real)
     check_in_range(high, "to", real)
     if low > high:
-        raise RuntimeError(
-            f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}"
-        )
+        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
     if high - low > dtypes.finfo(real).max:
         raise RuntimeError(
             f"uniform_ expects to-from <= std::numeric_limits<{real.name}>::max(), but found to={high:g} and "
@@ -152,9 +150,7 @@ def _unit_like(name: str, rule: Callable[[DType, float, float], Draw], doc: str)
 
 
 rand = _unit_factory("rand", _uniform, "Uniform on [0, 1) (torch docs: torch.rand).")
-randn = _unit_factory(
-    "randn", _normal, "Standard normal; complex: of unit variance (torch docs: torch.randn)."
-)
+randn = _unit_factory("randn", _normal, "Standard normal; complex: of unit variance (torch docs: torch.randn).")
 rand_like = _unit_like("rand_like", _uniform, "Uniform on [0, 1), like another tensor (torch docs).")
 randn_like = _unit_like("randn_like", _normal, "Standard normal, like another tensor (torch docs).")
 
@@ -234,9 +230,7 @@ def randperm(
             if count > limit:
                 raise RuntimeError(f"n cannot be greater than {limit} for {found.name} type.")
         elif count > dtypes.iinfo(found).max:
-            raise RuntimeError(
-                f"randperm: n={count} cannot be converted to type {found.name} without overflow"
-            )
+            raise RuntimeError(f"randperm: n={count} cannot be converted to type {found.name} without overflow")
         return lambda e, size, np_dtype, c: discrete.permutation(e, size, np_dtype)
 
     return _new(
@@ -252,9 +246,7 @@ def _float(value: Any) -> float:
     return float(value.item() if isinstance(value, Tensor) else value)
 
 
-def _from_to(
-    args: tuple[Any, ...], kwargs: dict[str, Any], name: str, default: tuple[Any, ...]
-) -> tuple[Any, ...]:
+def _from_to(args: tuple[Any, ...], kwargs: dict[str, Any], name: str, default: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments `from` (no Python name can be spelled so) and `to`."""
     given = dict(zip(("from", "to"), args, strict=False)) | kwargs
     if len(args) > 2 or set(given) - {"from", "to"}:
@@ -293,9 +285,7 @@ def random_(input: Tensor, *args: Any, generator: Generator | None = None, **kwa
 
 
 @op("method")
-def log_normal_(
-    input: Tensor, mean: Any = 1.0, std: Any = 2.0, *, generator: Generator | None = None
-) -> Tensor:
+def log_normal_(input: Tensor, mean: Any = 1.0, std: Any = 2.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with exp of normal numbers (torch docs: Tensor.log_normal_)."""
     mean, std = _float(mean), _float(std)
     if not std > 0:
@@ -320,9 +310,7 @@ def exponential_(input: Tensor, lambd: Any = 1.0, *, generator: Generator | None
 
 
 @op("method")
-def cauchy_(
-    input: Tensor, median: Any = 0.0, sigma: Any = 1.0, *, generator: Generator | None = None
-) -> Tensor:
+def cauchy_(input: Tensor, median: Any = 0.0, sigma: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill from the Cauchy distribution (torch docs: Tensor.cauchy_)."""
     median, sigma = _float(median), _float(sigma)
     if not sigma > 0:
@@ -372,9 +360,7 @@ def normal(
     if isinstance(mean, Tensor) or isinstance(std, Tensor):
         return _normal_each(mean, std, generator, out)
     if size is None:
-        raise TypeError(
-            "normal() received an invalid combination of arguments: with two numbers it needs a size"
-        )
+        raise TypeError("normal() received an invalid combination of arguments: with two numbers it needs a size")
     given = check_dtype(dtype, "normal")
     return _new(
         "normal", (size,), given or dtypes.get_default_dtype(), lambda d: _normal(d, float(mean), float(std)),

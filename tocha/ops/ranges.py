@@ -61,9 +61,7 @@ def _check_direction(start: Any, end: Any, step: Any) -> None:
     if any(isinstance(x, float) and not math.isfinite(x) for x in (start, end, step)):
         raise RuntimeError(f"unsupported range: {start} -> {end}")
     if (step > 0 and start > end) or (step < 0 and start < end):
-        raise RuntimeError(
-            f"upper bound and lower bound inconsistent with step sign: start {start}, end {end}, step {step}"
-        )
+        raise RuntimeError(f"upper bound and lower bound inconsistent with step sign: start {start}, end {end}, step {step}")
 
 
 @op("torch typedout")

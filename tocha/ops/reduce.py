@@ -200,7 +200,9 @@ def _index_of(name: str, prim: Any) -> Any:
             raise RuntimeError(f"{name}(): does not support {kind} input")
         if dim is None:
             if input._a.size == 0:
-                raise IndexError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim")
+                raise IndexError(
+                    f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim"
+                )
         else:
             dim = wrap_dim(dim, input._a.ndim, name)
             _not_empty(input, (dim,), name)

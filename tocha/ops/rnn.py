@@ -232,28 +232,20 @@ def rnn_relu(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
     return _layer("RNN_RELU", len(args) > 2 and isinstance(args[2], Tensor), args, kwargs)
 
 
-def _cell(
-    mode: str, input: Any, state: tuple[Any, ...], w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any
-) -> tuple[Any, ...]:
+def _cell(mode: str, input: Any, state: tuple[Any, ...], w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple[Any, ...]:
     if input.shape[1] != w_ih.shape[1]:
-        raise RuntimeError(
-            f"input has inconsistent input_size: got {input.shape[1]} expected {w_ih.shape[1]}"
-        )
+        raise RuntimeError(f"input has inconsistent input_size: got {input.shape[1]} expected {w_ih.shape[1]}")
     hidden = w_hh.shape[1]
     for i, s in enumerate(state):
         if s.shape[0] != input.shape[0]:
-            raise RuntimeError(
-                f"Input batch size {input.shape[0]} doesn't match hidden{i} batch size {s.shape[0]}"
-            )
+            raise RuntimeError(f"Input batch size {input.shape[0]} doesn't match hidden{i} batch size {s.shape[0]}")
         if s.shape[1] != hidden:
             raise RuntimeError(f"hidden{i} has inconsistent hidden_size: got {s.shape[1]}, expected {hidden}")
     return _STEPS[mode](linear(input, w_ih, b_ih), state, w_hh, b_hh, None)
 
 
 @op("torch")
-def lstm_cell(
-    input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
-) -> tuple[Any, Any]:
+def lstm_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> tuple[Any, Any]:
     """One step: input (N, in) and (h, c), each (N, hidden), to the new (h, c)."""
     if isinstance(hx, Tensor):
         raise TypeError("lstm_cell(): argument 'hx' (position 2) must be tuple of Tensors, not Tensor")

@@ -93,7 +93,8 @@ def fused_update(
 ) -> Sequence[int]:
     """Run `rule` on the rows of `columns` (a list of tensors for each operand, by name); returns the numbers of the rows that are left.
 
-    `numbers(step)` are the rule's numbers and flags at a step (1 without `steps`); `steps` are the rows' counters, counted up here for rows that are done.
+    `numbers(step)` are the rule's numbers and flags at a step (1 without `steps`); `steps` are the rows' counters, counted up
+    here for rows that are done.
     Left are rows of other devices and types, with strides, or with one memory for two of their tensors; all rows if one tensor is of a
     class of its own, while gradients are recorded and while a mode is on.
     """
@@ -164,7 +165,9 @@ def _run(rule: Rule, dtype: Any, rows: Sequence[int], arrays: dict[str, list[Any
             return ()
         params[name] = value
     written = [name for name in arrays if name not in rule.read]
-    kernel = native_lists.find(rule.name, lambda o, half, *x, **n: rule.apply(OnElements(o, half), *x, **n), tuple(arrays), written, dtype, params)
+    kernel = native_lists.find(
+        rule.name, lambda o, half, *x, **n: rule.apply(OnElements(o, half), *x, **n), tuple(arrays), written, dtype, params
+    )
     if kernel is None or kernel.run is None:
         return _run_on_arrays(rule, dtype, rows, arrays, params)
     run, values = kernel.run, [params[name] for name in kernel.params]
@@ -173,7 +176,9 @@ def _run(rule: Rule, dtype: Any, rows: Sequence[int], arrays: dict[str, list[Any
     return [i for k, i in enumerate(rows) if run(*[[column[k]] for column in arrays.values()], *values)]
 
 
-def _run_on_arrays(rule: Rule, dtype: Any, rows: Sequence[int], arrays: dict[str, list[Any]], params: dict[str, Any]) -> Sequence[int]:
+def _run_on_arrays(
+    rule: Rule, dtype: Any, rows: Sequence[int], arrays: dict[str, list[Any]], params: dict[str, Any]
+) -> Sequence[int]:
     """The rule in NumPy on small rows, without tensors around each operation: while there is no kernel, and without a compiler."""
     if dtype not in native_lists.COUNTERS:
         return ()

@@ -22,9 +22,7 @@ from tocha.rng import continuous, discrete, rejection
 from tocha.rng.mt19937 import MT19937
 from tocha.tensor import Tensor, wrap
 
-_BERNOULLI = frozenset(
-    d for d in dtypes.ALL if not d.is_complex and d not in dtypes.FLOAT8 | dtypes.BAREBONES_UNSIGNED
-)
+_BERNOULLI = frozenset(d for d in dtypes.ALL if not d.is_complex and d not in dtypes.FLOAT8 | dtypes.BAREBONES_UNSIGNED)
 
 
 def _host(input: Tensor) -> np.ndarray:
@@ -51,9 +49,7 @@ def _bernoulli_tensor(target: Tensor, p: Tensor) -> Any:
         return lambda e, n, np_dtype, c: np.empty(n, np_dtype)
     chances = np.broadcast_to(namespace(p._a).to_host(p._a), target._a.shape)
     if not ((chances >= 0) & (chances <= 1)).all():
-        raise RuntimeError(
-            "bernoulli: expected every probability p to be in [0, 1] (Expected p_in >= 0 && p_in <= 1)"
-        )
+        raise RuntimeError("bernoulli: expected every probability p to be in [0, 1] (Expected p_in >= 0 && p_in <= 1)")
     if not target._a.flags.c_contiguous:  # the draws follow the target's memory
         chances = chances.transpose(sorted(range(chances.ndim), key=lambda i: -target._a.strides[i]))
     flat = np.ascontiguousarray(chances).ravel()
@@ -71,9 +67,7 @@ def bernoulli_(input: Tensor, p: Any = 0.5, *, generator: Generator | None = Non
 
 
 @op("torch method")
-def bernoulli(
-    input: Tensor, p: float | None = None, *, generator: Generator | None = None, out: Tensor | None = None
-) -> Tensor:
+def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None, out: Tensor | None = None) -> Tensor:
     """0 or 1 for each element, which is the chance of 1 (torch docs: torch.bernoulli)."""
     check_tensor(input, "bernoulli")
     if out is not None:
@@ -108,16 +102,13 @@ def multinomial(
     categories = input._a.shape[-1]
     if not replacement and num_samples > categories:
         raise RuntimeError(
-            "cannot sample n_sample > prob_dist.size(-1) samples without replacement "
-            f"({num_samples} > {categories})"
+            f"cannot sample n_sample > prob_dist.size(-1) samples without replacement ({num_samples} > {categories})"
         )
     if categories > 1 << 24:
         raise RuntimeError("number of categories cannot exceed 2^24")
     shape = (*input._a.shape[:-1], num_samples)
     if input.is_meta or 0 in shape:
-        result = fresh(
-            shape, dtypes.int64, input.device, None, "multinomial", lambda e, n, d, c: np.empty(n, d)
-        )
+        result = fresh(shape, dtypes.int64, input.device, None, "multinomial", lambda e, n, d, c: np.empty(n, d))
     else:
         result = _pick(input.detach(), num_samples, replacement, shape, generator)
     if out is None:
@@ -137,18 +128,14 @@ def _pick(input: Tensor, count: int, replacement: bool, shape: Any, generator: G
         return fresh(shape, dtypes.int64, input.device, generator, "multinomial", with_replacement)
     _check_weights(weights)
     # The largest of weight / exponential sample wins, which draws without replacement (the Gumbel trick).
-    race = overwrite(
-        empty_like(input), generator, "multinomial", lambda e, n, d, c: continuous.exponential(e, n, d)
-    )
+    race = overwrite(empty_like(input), generator, "multinomial", lambda e, n, d, c: continuous.exponential(e, n, d))
     with np.errstate(all="ignore"):
         scores = weights / namespace(race._a).to_host(race._a)
     if count == 1:
         order = scores.argmax(-1)[..., None]
     else:
         order = np.argsort(-scores.astype(np.float64), axis=-1, kind="stable")[..., :count]
-    return wrap(
-        namespace(input._a).from_host(np.ascontiguousarray(order.astype(np.int64)), input.device.index)
-    )
+    return wrap(namespace(input._a).from_host(np.ascontiguousarray(order.astype(np.int64)), input.device.index))
 
 
 def _check_weights(weights: np.ndarray) -> None:
@@ -182,9 +169,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
         if not x.dtype.is_floating_point:
             raise ValueError(f"binomial only supports floating-point dtypes for {name}, got: {x.dtype}")
     if prob.dtype is not count.dtype:
-        raise RuntimeError(
-            f"binomial: Found dtype {prob.dtype} for prob but expected {count.dtype} as for count"
-        )
+        raise RuntimeError(f"binomial: Found dtype {prob.dtype} for prob but expected {count.dtype} as for count")
     if count.dtype not in (dtypes.float32, dtypes.float64):
         refuse("binomial_cpu", count.dtype)
     shape = broadcast_shapes("binomial", count._a.shape, prob._a.shape)

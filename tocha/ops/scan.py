@@ -82,7 +82,9 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
     where = wrap_dim(dim, input._a.ndim, "diff")
     for name, edge in (("prepend", prepend), ("append", append)):
         if edge is not None and edge._a.ndim != input._a.ndim:
-            raise RuntimeError(f"diff expects {name} to have the same number of dimensions as input, got {edge._a.ndim} and {input._a.ndim}")
+            raise RuntimeError(
+                f"diff expects {name} to have the same number of dimensions as input, got {edge._a.ndim} and {input._a.ndim}"
+            )
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
     parts = [edge for edge in (prepend, input, append) if edge is not None]
@@ -185,7 +187,9 @@ def _slope(x: Tensor, step: Any, dim: int, edge_order: int) -> Tensor:
 
     if isinstance(step, Tensor) and step._a.ndim:
         if step._a.shape[0] != n:
-            raise RuntimeError("torch.gradient expected each element of spacing to have one coordinate for each point of its dimension")
+            raise RuntimeError(
+                "torch.gradient expected each element of spacing to have one coordinate for each point of its dimension"
+            )
         widths = diff(step).reshape(*(-1 if i == dim else 1 for i in range(x._a.ndim)))
     else:
         widths = None
@@ -214,7 +218,9 @@ def _slope(x: Tensor, step: Any, dim: int, edge_order: int) -> Tensor:
 def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
     """Covariance of variables in rows, with integer and real weights of the observations (torch docs: torch.cov)."""
     if input._a.ndim > 2:
-        raise RuntimeError(f"cov(): expected input to have two or fewer dimensions but got an input with {input._a.ndim} dimensions")
+        raise RuntimeError(
+            f"cov(): expected input to have two or fewer dimensions but got an input with {input._a.ndim} dimensions"
+        )
     if input.dtype is dtypes.bool_:
         raise RuntimeError("cov(): bool dtype is not supported for input")
     rows = input.reshape(1, -1) if input._a.ndim < 2 else input
@@ -249,12 +255,16 @@ def _check_weights(name: str, weights: Tensor | None, count: int, kinds: str) ->
     if weights is None:
         return
     if weights._a.ndim > 1:
-        raise RuntimeError(f"cov(): expected {name} to have one or fewer dimensions but got {name} with {weights._a.ndim} dimensions")
+        raise RuntimeError(
+            f"cov(): expected {name} to have one or fewer dimensions but got {name} with {weights._a.ndim} dimensions"
+        )
     if weights._a.dtype.kind not in kinds:
         wanted = "integral" if kinds == "iu" else "floating point"
         raise RuntimeError(f"cov(): expected {name} to have {wanted} dtype but got {name} with {weights.dtype.name} dtype")
     if weights._a.size != count:
-        raise RuntimeError(f"cov(): expected {name} to have the same numel as there are observations in the input: {weights._a.size} and {count}")
+        raise RuntimeError(
+            f"cov(): expected {name} to have the same numel as there are observations in the input: {weights._a.size} and {count}"
+        )
     if bool((weights < 0).any()):
         raise RuntimeError(f"cov(): {name} cannot be negative")
 
@@ -263,7 +273,9 @@ def _check_weights(name: str, weights: Tensor | None, count: int, kinds: str) ->
 def corrcoef(input: Tensor) -> Tensor:
     """Pearson's correlation of variables in rows (torch docs: torch.corrcoef)."""
     if input._a.ndim > 2:
-        raise RuntimeError(f"corrcoef(): expected input to have two or fewer dimensions but got an input with {input._a.ndim} dimensions")
+        raise RuntimeError(
+            f"corrcoef(): expected input to have two or fewer dimensions but got an input with {input._a.ndim} dimensions"
+        )
     found = cov(input)
     if found._a.ndim == 0:
         return found / found

@@ -129,9 +129,7 @@ def _source(input: Tensor, index: Tensor, src: Any, name: str) -> Tensor:
 
 
 @op("torch method inplace strictout")
-def scatter(
-    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
-) -> Tensor:
+def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
     """src, or one value, written along a dimension at the index (torch docs: torch.scatter)."""
     return _scatter(input, dim, index, value if src is None else src, reduce, "scatter")
 
@@ -149,9 +147,7 @@ _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 
 @op("torch method inplace strictout")
-def scatter_reduce(
-    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
-) -> Tensor:
+def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """src combined along a dimension at the index by sum, prod, mean, amax or amin (torch docs: torch.scatter_reduce)."""
     if reduce not in _REDUCTIONS:
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
@@ -251,9 +247,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 
 
 @op("torch method inplace strictout")
-def index_reduce(
-    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
-) -> Tensor:
+def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
     """source's slices combined into input's at the indices by prod, mean, amax or amin (torch docs: torch.index_reduce)."""
     if reduce not in _REDUCTIONS[1:]:
         raise RuntimeError(f"reduce argument must be either prod, mean, amax or amin, got {reduce}.")

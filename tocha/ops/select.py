@@ -61,7 +61,9 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     condition = check_tensor(condition, "where", "condition")
     if condition._a.dtype.kind != "b":
         if condition._a.dtype.name != "uint8":
-            raise RuntimeError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype.name}")
+            raise RuntimeError(
+                f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype.name}"
+            )
         condition = condition.bool()
     kind = result_type((input, other))
     arrays = (_operand(input, "where"), _operand(other, "where"))
@@ -82,7 +84,9 @@ def _fill_value(input: Tensor, value: Any, name: str) -> Tensor:
     """The value as a 0-d tensor of input's type."""
     if isinstance(value, Tensor):
         if value.ndim:
-            raise RuntimeError(f"{name} only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s).")
+            raise RuntimeError(
+                f"{name} only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s)."
+            )
         if not dtypes.can_cast(value.dtype, input.dtype):
             raise RuntimeError(f"value cannot be converted to type {input.dtype.name} without overflow")
         return value.to(input.dtype) if value.dtype is not input.dtype else value

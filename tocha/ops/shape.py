@@ -500,7 +500,9 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     shape = tensors[0]._a.shape
     for i, x in enumerate(tensors):
         if check_tensor(x, "stack", "tensors", i)._a.shape != shape:
-            raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and {list(x.shape)} at entry {i}")
+            raise RuntimeError(
+                f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and {list(x.shape)} at entry {i}"
+            )
     d = wrap_dim(dim, len(shape) + 1, "stack")
     return move.stack(*_one_type(tensors), dim=d)
 
@@ -536,7 +538,9 @@ def view_as_real(input: Tensor) -> Tensor:
 def view_as_complex(input: Tensor) -> Tensor:
     """The reverse of view_as_real; the last dimension has size 2 and stride 1 (torch docs: torch.view_as_complex)."""
     if input.dtype not in (dtypes.float32, dtypes.float64):
-        raise RuntimeError(f"view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: {input.dtype}")
+        raise RuntimeError(
+            f"view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: {input.dtype}"
+        )
     if input.ndim == 0 or input.shape[-1] != 2:
         raise RuntimeError("Tensor must have a last dimension of size 2")
     if input._a.strides[-1] != input.itemsize:

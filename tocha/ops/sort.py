@@ -94,7 +94,13 @@ def _quantile(name: str, input: Tensor, q: Any, dim: int | None, keepdim: bool, 
     if interpolation not in _INTERPOLATIONS:
         raise RuntimeError(f"{name}() interpolation must be one of {_INTERPOLATIONS}, but got {interpolation}")
     levels = _levels(name, input, q)
-    flat = input.reshape(-1) if dim is None else input.movedim(wrap_dim(dim, input._a.ndim, name), -1) if input._a.ndim else input.reshape(1)
+    flat = (
+        input.reshape(-1)
+        if dim is None
+        else input.movedim(wrap_dim(dim, input._a.ndim, name), -1)
+        if input._a.ndim
+        else input.reshape(1)
+    )
     values = sort(flat, -1)[0]
     ranks = _ranks(name, values, levels.reshape(-1), interpolation)
     low = ranks.floor()
@@ -166,7 +172,9 @@ def _distinct(input: Tensor, dim: int | None, consecutive: bool, inverse: bool, 
 
 
 @op("torch method")
-def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
+def unique(
+    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
     """Distinct elements (or slices along `dim`), sorted, with each element's number and the counts if asked (torch docs:
     torch.unique)."""
     return _distinct(input, dim, False, return_inverse, return_counts)
@@ -184,7 +192,9 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     given = next((a for a in (elements, test_elements) if isinstance(a, Tensor)), None)
     if given is None:
         raise TypeError("isin(): at least one of elements and test_elements must be a Tensor")
-    elements, test_elements = (a if isinstance(a, Tensor) else given.new_tensor(a, dtype=dtypes.of_scalar(a)) for a in (elements, test_elements))
+    elements, test_elements = (
+        a if isinstance(a, Tensor) else given.new_tensor(a, dtype=dtypes.of_scalar(a)) for a in (elements, test_elements)
+    )
     found = prims.isin(elements, test_elements)
     return ~found if invert else found
 
@@ -209,14 +219,22 @@ def _search(name: str, edges: Tensor, values: Any, out_int32: bool, right: bool)
 
 @op("torch out")
 def searchsorted(
-    sorted_sequence: Tensor, input: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None, sorter: Tensor | None = None
+    sorted_sequence: Tensor,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
 ) -> Tensor:
     """Where values would go in sorted sequences, before or after equal ones (torch docs: torch.searchsorted)."""
     check_tensor(sorted_sequence, "searchsorted", "sorted_sequence")
     if side not in (None, "left", "right"):
         raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
     if side == "left" and right:
-        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True")
+        raise RuntimeError(
+            "torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True"
+        )
     if sorter is not None:
         if sorter._a.shape != sorted_sequence._a.shape:
             raise RuntimeError(
@@ -333,6 +351,8 @@ def histogramdd(input: Tensor, bins: Any, *, range: Any = None, weight: Tensor |
     sizes = [bins] * n if isinstance(bins, int) else list(bins)
     if len(sizes) != n:
         raise RuntimeError(f"torch.histogramdd: expected {n} sequences of bin edges or bin counts but got {len(sizes)}")
-    edges = [_edges("histogramdd", columns, size, range, i, size if isinstance(size, Tensor) else None) for i, size in enumerate(sizes)]
+    edges = [
+        _edges("histogramdd", columns, size, range, i, size if isinstance(size, Tensor) else None) for i, size in enumerate(sizes)
+    ]
     counts = prims.histogram(columns, None if weight is None else weight.detach().reshape(-1), *edges)
     return named("histogramdd", (_density(counts, edges) if density else counts, tuple(edges)))

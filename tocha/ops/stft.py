@@ -130,9 +130,7 @@ def istft(
     """The signal whose stft is nearest to the input: windowed frames overlapped and added, over the windows' own sum
     of squares (Griffin and Lim 1984; torch docs: torch.istft)."""
     if not check_tensor(input, "istft").is_complex():
-        raise RuntimeError(
-            "istft requires a complex-valued input tensor matching the output from stft with return_complex=True."
-        )
+        raise RuntimeError("istft requires a complex-valued input tensor matching the output from stft with return_complex=True.")
     if input.ndim not in (2, 3):
         raise RuntimeError(f"istft: expected a tensor with 2 or 3 dimensions, but got {input.ndim}")
     hop, win = _lengths(n_fft, hop_length, win_length, window, "istft")

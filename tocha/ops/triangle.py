@@ -101,7 +101,9 @@ def block_diag(*tensors: Tensor) -> Tensor:
     """A matrix with the given ones along its diagonal (torch docs: torch.block_diag)."""
     for i, x in enumerate(tensors):
         if check_tensor(x, "block_diag", "tensors", i + 1).ndim > 2:
-            raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {x.ndim} dimensions")
+            raise RuntimeError(
+                f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {x.ndim} dimensions"
+            )
     blocks = [atleast_2d(x) for x in tensors]
     if not blocks:
         return make((1, 0), dtypes.get_default_dtype(), to_device(None))

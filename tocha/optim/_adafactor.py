@@ -80,9 +80,7 @@ class Adafactor(RuleOptimizer):
             raise RuntimeError("Adafactor does not support complex parameters")
         return super()._with_grad(group)
 
-    def _update(
-        self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]
-    ) -> None:
+    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
         eps1, eps2 = group["eps"]
         adafactor(
             params,

@@ -69,9 +69,7 @@ def check_call(
     """The checks that every functional form makes before it changes anything."""
     for step in state_steps:
         if not isinstance(step, tocha.Tensor):
-            raise RuntimeError(
-                f"{name}: API has changed, `state_steps` argument must contain a list of singleton tensors"
-            )
+            raise RuntimeError(f"{name}: API has changed, `state_steps` argument must contain a list of singleton tensors")
     if foreach and differentiable:
         raise AssertionError("_foreach ops don't support autograd")
     if fused and foreach:
@@ -217,9 +215,7 @@ class RuleOptimizer(Optimizer):
     def _new_state(self, p: Any, group: dict[str, Any]) -> dict[str, Any]:
         return {}
 
-    def _update(
-        self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]
-    ) -> None:
+    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
         raise NotImplementedError
 
     def _with_grad(self, group: dict[str, Any]) -> tuple[list[Any], list[Any], list[dict[str, Any]]]:
@@ -230,9 +226,7 @@ class RuleOptimizer(Optimizer):
             if grad is None:
                 continue
             if grad.__class__ is not tocha.Tensor and grad.is_sparse:
-                raise RuntimeError(
-                    f"{self._sparse_name()} does not support sparse gradients{self._sparse_advice}"
-                )
+                raise RuntimeError(f"{self._sparse_name()} does not support sparse gradients{self._sparse_advice}")
             state = all_states[p]
             if not state:
                 state.update(self._new_state(p, group))

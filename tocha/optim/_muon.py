@@ -63,9 +63,7 @@ class Muon(RuleOptimizer):
         for group in self.param_groups:
             for p in group["params"]:
                 if p.dim() != 2:
-                    raise ValueError(
-                        f"Muon only supports 2D parameters whereas we found a parameter with size: {p.size()}"
-                    )
+                    raise ValueError(f"Muon only supports 2D parameters whereas we found a parameter with size: {p.size()}")
 
     def _new_state(self, p: Any, group: dict[str, Any]) -> dict[str, Any]:
         return {"momentum_buffer": zeros_like(p.grad)}
@@ -75,9 +73,7 @@ class Muon(RuleOptimizer):
             raise RuntimeError("Muon does not support complex parameters")
         return super()._with_grad(group)
 
-    def _update(
-        self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]
-    ) -> None:
+    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
         muon(
             params,
             grads,

@@ -75,9 +75,7 @@ class Adam(RuleOptimizer):
             raise ValueError("betas must be either both floats or both Tensors")
         for i, beta in enumerate(betas):
             if tensor_betas[i] and eager_foreach:
-                raise ValueError(
-                    f"betas[{i}] as a Tensor is not supported for capturable=False and foreach=True"
-                )
+                raise ValueError(f"betas[{i}] as a Tensor is not supported for capturable=False and foreach=True")
             if tensor_betas[i] and beta.numel() != 1:
                 raise ValueError(f"Tensor betas[{i}] must be 1-element")
         defaults = {
@@ -105,9 +103,7 @@ class Adam(RuleOptimizer):
             state["max_exp_avg_sq"] = zeros_like(p)
         return state
 
-    def _update(
-        self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]
-    ) -> None:
+    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
         beta1, beta2 = group["betas"]
         adam(
             params,

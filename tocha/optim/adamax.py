@@ -72,9 +72,7 @@ class Adamax(RuleOptimizer):
     def _new_state(self, p: Any, group: dict[str, Any]) -> dict[str, Any]:
         return {"step": new_step(p, group), "exp_avg": zeros_like(p), "exp_inf": zeros_like(p)}
 
-    def _update(
-        self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]
-    ) -> None:
+    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
         beta1, beta2 = group["betas"]
         adamax(
             params,

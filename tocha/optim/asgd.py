@@ -78,9 +78,7 @@ class ASGD(RuleOptimizer):
         eta = tocha.as_tensor(group["lr"], device=step.device, dtype=step.dtype).clone().detach().reshape(())
         return {"step": step, "eta": eta, "mu": tocha.ones_like(step), "ax": zeros_like(p)}
 
-    def _update(
-        self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]
-    ) -> None:
+    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
         asgd(
             params,
             grads,

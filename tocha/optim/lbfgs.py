@@ -197,9 +197,7 @@ class LBFGS(Optimizer):
             restore()
             return Point(t, loss, grad, grad.dot(direction).item())
 
-        return strong_wolfe(
-            evaluate, start, t, _max_abs(direction), tolerance_change=tolerance_change, max_ls=max_rounds
-        )
+        return strong_wolfe(evaluate, start, t, _max_abs(direction), tolerance_change=tolerance_change, max_ls=max_rounds)
 
 
 def _max_abs(x: Any) -> float:

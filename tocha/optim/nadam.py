@@ -89,9 +89,7 @@ class NAdam(RuleOptimizer):
             "exp_avg_sq": zeros_like(p),
         }
 
-    def _update(
-        self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]
-    ) -> None:
+    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
         beta1, beta2 = group["betas"]
         nadam(
             params,

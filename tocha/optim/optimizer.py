@@ -45,9 +45,7 @@ class _RequiredParameter:
 required = _RequiredParameter()
 
 
-def _register(
-    table: OrderedDict[int, Any], hook: Callable[..., Any], prepend: bool = False
-) -> RemovableHandle:
+def _register(table: OrderedDict[int, Any], hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
     handle = RemovableHandle(table)
     table[handle.id] = hook
     if prepend:
@@ -100,8 +98,7 @@ class Optimizer:
         self._patch_step_function()
         if isinstance(params, tocha.Tensor):
             raise TypeError(
-                "params argument given to the optimizer should be an iterable of Tensors or dicts, "
-                f"but got {params.type()}"
+                f"params argument given to the optimizer should be an iterable of Tensors or dicts, but got {params.type()}"
             )
         self.state: defaultdict[Any, Any] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
@@ -147,9 +144,7 @@ class Optimizer:
                 if result is None:
                     continue
                 if not (isinstance(result, tuple) and len(result) == 2):
-                    raise RuntimeError(
-                        f"{func} must return None or a tuple of (new_args, new_kwargs), but got {result}."
-                    )
+                    raise RuntimeError(f"{func} must return None or a tuple of (new_args, new_kwargs), but got {result}.")
                 args, kwargs = result
             out = func(*args, **kwargs)
             for hook in [*self._optimizer_step_post_hooks.values(), *_global_step_post_hooks.values()]:
@@ -173,27 +168,19 @@ class Optimizer:
         """Call `hook(optimizer, args, kwargs)` after each step."""
         return _register(self._optimizer_step_post_hooks, hook)
 
-    def register_state_dict_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Call `hook(optimizer)` before `state_dict()` is made."""
         return _register(self._optimizer_state_dict_pre_hooks, hook, prepend)
 
-    def register_state_dict_post_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
+    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Call `hook(optimizer, state_dict)` after `state_dict()`; it may return another dict."""
         return _register(self._optimizer_state_dict_post_hooks, hook, prepend)
 
-    def register_load_state_dict_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Call `hook(optimizer, state_dict)` before loading; it may return another dict."""
         return _register(self._optimizer_load_state_dict_pre_hooks, hook, prepend)
 
-    def register_load_state_dict_post_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Call `hook(optimizer)` after `load_state_dict`."""
         return _register(self._optimizer_load_state_dict_post_hooks, hook, prepend)
 
@@ -235,10 +222,7 @@ class Optimizer:
         if len(self.param_groups) != len(saved_groups):
             raise ValueError("loaded state dict has a different number of parameter groups")
         if any(len(g["params"]) != len(s["params"]) for g, s in zip(self.param_groups, saved_groups)):
-            raise ValueError(
-                "loaded state dict contains a parameter group that doesn't match the size of "
-                "optimizer's group"
-            )
+            raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
 
         param_of: dict[Any, tuple[Any, dict[str, Any]]] = {}
         groups = []
@@ -290,9 +274,7 @@ class Optimizer:
         params, names = _params_and_names(group["params"])
         for p in params:
             if not isinstance(p, tocha.Tensor):
-                raise TypeError(
-                    f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}"
-                )
+                raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
             if not self.defaults.get("differentiable", None) and not (p.is_leaf or p.retains_grad):
                 raise ValueError("can't optimize a non-leaf Tensor")
         group["params"] = params
@@ -300,9 +282,7 @@ class Optimizer:
             group["param_names"] = names
         for name, default in self.defaults.items():
             if default is required and name not in group:
-                raise ValueError(
-                    f"parameter group didn't specify a value of required optimization parameter {name}"
-                )
+                raise ValueError(f"parameter group didn't specify a value of required optimization parameter {name}")
             group.setdefault(name, default)
         if len({id(p) for p in params}) != len(params):
             import warnings
@@ -316,8 +296,7 @@ class Optimizer:
         if self.param_groups and ("param_names" in group) != ("param_names" in self.param_groups[0]):
             kind = "without" if "param_names" not in group else "with"
             raise ValueError(
-                "all optimizer param groups should be with/without names. "
-                f"cannot add param group {kind} names to the optimizer"
+                f"all optimizer param groups should be with/without names. cannot add param group {kind} names to the optimizer"
             )
         known = {id(p) for g in self.param_groups for p in g["params"]}
         if any(id(p) in known for p in params):

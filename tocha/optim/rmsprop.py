@@ -75,9 +75,7 @@ class RMSprop(RuleOptimizer):
             state["grad_avg"] = zeros_like(p)
         return state
 
-    def _update(
-        self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]
-    ) -> None:
+    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
         rmsprop(
             params,
             grads,

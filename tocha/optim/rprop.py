@@ -63,9 +63,7 @@ class Rprop(RuleOptimizer):
         size = complex(lr, lr) if p.is_complex() else lr
         return {"step": new_step(p, group), "prev": zeros_like(p), "step_size": tocha.full_like(p, size)}
 
-    def _update(
-        self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]
-    ) -> None:
+    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
         etaminus, etaplus = group["etas"]
         step_size_min, step_size_max = group["step_sizes"]
         rprop(

@@ -82,9 +82,7 @@ class SGD(RuleOptimizer):
             raise RuntimeError("SGD does not support sparse gradients: call .to_dense() on them first")
         return with_grad, grads, [{} for _ in with_grad]
 
-    def _update(
-        self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]
-    ) -> None:
+    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
         buffers = [state.get("momentum_buffer") for state in states]
         sgd(
             params,
@@ -147,7 +145,17 @@ def sgd(
 
 
 def _apply(
-    o: Any, param: Any, grad: Any, buffer: Any = None, *, weight_decay: Any, maximize: bool, momentum: Any, share: Any, nesterov: bool, descent: Any
+    o: Any,
+    param: Any,
+    grad: Any,
+    buffer: Any = None,
+    *,
+    weight_decay: Any,
+    maximize: bool,
+    momentum: Any,
+    share: Any,
+    nesterov: bool,
+    descent: Any,
 ) -> tuple[Any, ...]:
     grad = o.regularised(param, grad, weight_decay, maximize)
     if momentum == 0:

@@ -54,7 +54,12 @@ def _signed(function: Callable[..., Any], names: tuple[str, ...], parameters: li
 
 
 def activation(
-    name: str, rule: Callable[..., Any], slope: Callable[..., Any], spell: str = "", refuse: tuple[str, ...] = ("complex",), **options: Any
+    name: str,
+    rule: Callable[..., Any],
+    slope: Callable[..., Any],
+    spell: str = "",
+    refuse: tuple[str, ...] = ("complex",),
+    **options: Any,
 ) -> Pointwise:
     """A unary pointwise operator from its scalar rule and its derivative's."""
     parameters = inspect.getfullargspec(rule).kwonlyargs
@@ -125,7 +130,9 @@ hardswish = activation(
     lambda o, x: o.where(o.le(x, -3.0), 0.0, o.where(o.ge(x, 3.0), 1.0, o.add(o.div(x, 3.0), 0.5))),
 )  # fmt: skip
 leaky_relu = activation(
-    "leaky_relu", lambda o, x, *, slope: o.where(o.gt(x, 0), x, o.mul(x, slope)), lambda o, x, *, slope: o.where(o.gt(x, 0), 1.0, slope)
+    "leaky_relu",
+    lambda o, x, *, slope: o.where(o.gt(x, 0), x, o.mul(x, slope)),
+    lambda o, x, *, slope: o.where(o.gt(x, 0), 1.0, slope),
 )
 elu = activation(
     "elu", lambda o, x, *, alpha, scale, speed: o.where(o.gt(x, 0), o.mul(x, scale), o.mul(o.expm1(o.mul(o.minimum(x, 0.0), speed)), alpha * scale)),

@@ -20,7 +20,13 @@ def flip(xp: Any, input: Any, *, dims: Shape) -> Any:
     return xp.flip(input, dims).copy()
 
 
-@prim("roll", "move", vjp=lambda g, *, shifts, dims: roll(g, shifts=tuple(-s for s in shifts), dims=dims), half="native", infer=_same)
+@prim(
+    "roll",
+    "move",
+    vjp=lambda g, *, shifts, dims: roll(g, shifts=tuple(-s for s in shifts), dims=dims),
+    half="native",
+    infer=_same,
+)
 def roll(xp: Any, input: Any, *, shifts: Shape, dims: Shape) -> Any:
     """Elements moved along `dims`, those that leave coming in again at the other end."""
     return xp.roll(input, shifts, dims)

@@ -16,7 +16,9 @@ def _infer(query: Any, key: Any, value: Any, bias: Any, keep: Any, *, scale: flo
     return [MetaArray((*query.shape[:-1], value.shape[-1]), query.dtype), MetaArray(shape, query.dtype)]
 
 
-def _vjp(g: Any, query: Any, key: Any, value: Any, bias: Any, keep: Any, weights: Any, *, scale: float, causal: bool, needs: Any) -> Any:
+def _vjp(
+    g: Any, query: Any, key: Any, value: Any, bias: Any, keep: Any, weights: Any, *, scale: float, causal: bool, needs: Any
+) -> Any:
     g, g_weights = g
     if g is None or g_weights is not None or recording(g, query, key, value, bias):
         return _formula(g, g_weights, query, key, value, bias, keep, weights, scale, needs)

@@ -74,7 +74,9 @@ def _loss(xp: Any, alpha: Any, input_lengths: Any, target_lengths: Any) -> Any:
     return xp.where(input_lengths == 0, xp.where(target_lengths == 0, 0, xp.inf), loss).astype(alpha.dtype)
 
 
-def _vjp(g: Any, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *, blank: int, zero_infinity: bool) -> Any:
+def _vjp(
+    g: Any, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *, blank: int, zero_infinity: bool
+) -> Any:
     found = ctc_backward(g, log_probs, targets, input_lengths, target_lengths, blank=blank, zero_infinity=zero_infinity)
     return found, None, None, None
 

@@ -76,7 +76,11 @@ pointwise(
     doc="1 / input (torch docs: torch.reciprocal).",
 )  # fmt: skip
 pointwise(
-    "square", lambda o, x: o.square(x), vjp=lambda g, x: g * conj(2 * x), promote="number", doc="input * input (torch docs: torch.square)."
+    "square",
+    lambda o, x: o.square(x),
+    vjp=lambda g, x: g * conj(2 * x),
+    promote="number",
+    doc="input * input (torch docs: torch.square).",
 )
 
 # ---- comparison
@@ -93,7 +97,9 @@ for _name, _alias, _text in (
 
 # ---- exponentials and powers
 
-exp = pointwise("exp", lambda o, x: o.exp(x), vjp=lambda g, out: g * conj(out), promote="float", doc="e^input (torch docs: torch.exp).")
+exp = pointwise(
+    "exp", lambda o, x: o.exp(x), vjp=lambda g, out: g * conj(out), promote="float", doc="e^input (torch docs: torch.exp)."
+)
 pointwise(
     "exp2", lambda o, x: o.exp2(x), vjp=lambda g, out: g * conj(out * math.log(2)), promote="float", alias=(),
     spell="torch method inplace out special", doc="2^input (torch docs: torch.exp2).",
@@ -115,7 +121,8 @@ pointwise(
     spell="torch method inplace out special", doc="log(1 + input), exact near 0 (torch docs: torch.log1p).",
 )  # fmt: skip
 sqrt = pointwise(
-    "sqrt", lambda o, x: o.sqrt(x), vjp=lambda g, out: g / conj(2 * out), promote="float", domain=(0.1, 3.0), doc="Square root (torch docs: torch.sqrt)."
+    "sqrt", lambda o, x: o.sqrt(x), vjp=lambda g, out: g / conj(2 * out), promote="float", domain=(0.1, 3.0),
+    doc="Square root (torch docs: torch.sqrt)."
 )  # fmt: skip
 rsqrt = pointwise(
     "rsqrt", lambda o, x: o.div(1.0, o.sqrt(x)), vjp=lambda g, out: -0.5 * g * conj(out * out * out), promote="float", domain=(0.1, 3.0),
@@ -129,10 +136,20 @@ def _acosh_slope(x: Any) -> Any:
     return conj((x - 1).rsqrt() * (x + 1).rsqrt()) if x.is_complex() else (x * x - 1).rsqrt()
 
 
-
-sin = pointwise("sin", lambda o, x: o.sin(x), vjp=lambda g, x: g * conj(x.cos()), promote="float", doc="Sine (torch docs: torch.sin).")
-cos = pointwise("cos", lambda o, x: o.cos(x), vjp=lambda g, x: -g * conj(x.sin()), promote="float", doc="Cosine (torch docs: torch.cos).")
-pointwise("tan", lambda o, x: o.tan(x), vjp=lambda g, out: g * conj(1 + out * out), promote="float", domain=(-1, 1), doc="Tangent (torch docs: torch.tan).")
+sin = pointwise(
+    "sin", lambda o, x: o.sin(x), vjp=lambda g, x: g * conj(x.cos()), promote="float", doc="Sine (torch docs: torch.sin)."
+)
+cos = pointwise(
+    "cos", lambda o, x: o.cos(x), vjp=lambda g, x: -g * conj(x.sin()), promote="float", doc="Cosine (torch docs: torch.cos)."
+)
+pointwise(
+    "tan",
+    lambda o, x: o.tan(x),
+    vjp=lambda g, out: g * conj(1 + out * out),
+    promote="float",
+    domain=(-1, 1),
+    doc="Tangent (torch docs: torch.tan).",
+)
 for _name, _numpy, _rule, _range in (
     ("asin", "arcsin", lambda g, x: g * conj((1 - x * x).rsqrt()), (-0.9, 0.9)),
     ("acos", "arccos", lambda g, x: -g * conj((1 - x * x).rsqrt()), (-0.9, 0.9)),
@@ -145,8 +162,20 @@ for _name, _numpy, _rule, _range in (
         _name, (lambda n: lambda o, x: getattr(o, n)(x))(_numpy), vjp=_rule, promote="float", domain=_range, alias=(_numpy,),
         doc=f"Inverse of {_name[1:]} (torch docs: torch.{_name}).",
     )  # fmt: skip
-pointwise("sinh", lambda o, x: o.sinh(x), vjp=lambda g, x: g * conj(x.cosh()), promote="float", doc="Hyperbolic sine (torch docs: torch.sinh).")
-pointwise("cosh", lambda o, x: o.cosh(x), vjp=lambda g, x: g * conj(x.sinh()), promote="float", doc="Hyperbolic cosine (torch docs: torch.cosh).")
+pointwise(
+    "sinh",
+    lambda o, x: o.sinh(x),
+    vjp=lambda g, x: g * conj(x.cosh()),
+    promote="float",
+    doc="Hyperbolic sine (torch docs: torch.sinh).",
+)
+pointwise(
+    "cosh",
+    lambda o, x: o.cosh(x),
+    vjp=lambda g, x: g * conj(x.sinh()),
+    promote="float",
+    doc="Hyperbolic cosine (torch docs: torch.cosh).",
+)
 tanh = pointwise(
     "tanh", lambda o, x: o.tanh(x), vjp=lambda g, out: g * conj(1 - out * out), promote="float", spell="torch method inplace out F",
     doc="Hyperbolic tangent (torch docs: torch.tanh).",
@@ -164,8 +193,10 @@ def _pow(o: Any, x: Any, y: Any) -> Any:
         return o.pow(x, y)
     negative = o.lt(y, 0)  # 1 and -1 have inverses; the rest truncate to 0
     one, zero = x.dtype.type(1), x.dtype.type(0)
-    unit = o.where(o.eq(x, 1), one, o.where(o.eq(x, -1), o.where(o.bitwise_and(y, 1), -one, one), zero)) if x.dtype.kind == "i" else o.where(
-        o.eq(x, 1), one, zero
+    unit = (
+        o.where(o.eq(x, 1), one, o.where(o.eq(x, -1), o.where(o.bitwise_and(y, 1), -one, one), zero))
+        if x.dtype.kind == "i"
+        else o.where(o.eq(x, 1), one, zero)
     )
     return o.where(negative, unit, o.pow(x, o.where(negative, zero, y)))
 
@@ -177,7 +208,11 @@ def _pow_base_vjp(g: Any, x: Any, y: Any) -> Any:
 def _pow_exponent_vjp(g: Any, x: Any, y: Any, out: Any) -> Any:
     base = x if hasattr(x, "_a") else out.new_tensor(x, dtype=out.dtype)
     complex_ = out.is_complex()
-    safe = (base == 0) & ((y.real >= 0) if y.is_complex() else (y >= 0)) if not complex_ else (base == 0) & ((y.real if y.is_complex() else y) >= 0)
+    safe = (
+        (base == 0) & ((y.real >= 0) if y.is_complex() else (y >= 0))
+        if not complex_
+        else (base == 0) & ((y.real if y.is_complex() else y) >= 0)
+    )
     return g * conj(keep(out * base.log(), ~safe))
 
 
@@ -256,7 +291,6 @@ addcdiv = pointwise(
     "addcdiv", lambda o, x, y, z, *, value: o.add(x, o.mul(value, o.div(y, z))), promote="float", spell="", domain=(0.5, 2.0),
     vjp=(lambda g: g, lambda g, z, *, value: g * conj(value / z), lambda g, y, z, *, value: -g * conj(value * y / (z * z))),
 )  # fmt: skip
-
 
 
 def addcmul_into(x: Any, y: Any, z: Any, *, value: Any = 1) -> None:

@@ -72,7 +72,9 @@ def frequency_scale(xp: Any, h: Any, indices: Any, *, padding_idx: int, by_frequ
     return scale[..., None]
 
 
-@prim("bag_maximum_place", "index", half="native", infer=lambda rows, bags, *, count: MetaArray((count, rows.shape[-1]), np.int64))
+@prim(
+    "bag_maximum_place", "index", half="native", infer=lambda rows, bags, *, count: MetaArray((count, rows.shape[-1]), np.int64)
+)
 def bag_maximum_place(xp: Any, rows: Any, bags: Any, *, count: int) -> Any:
     """For each bag and column the row where the maximum is, -1 for empty bags; a negative bag is skipped."""
     out = xp.full((count, rows.shape[-1]), -1, xp.int64)

@@ -248,7 +248,11 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
     from tocha.autograd.graph import version_of
     from tocha.dispatch.inplace import assign, check_writable, mutated
 
-    ufunc, direct, least = rule.ufunc, rule.direct if rule.output == "same" and rule.ufunc else frozenset[Any](), rule.native_least
+    ufunc, direct, least = (
+        rule.ufunc,
+        rule.direct if rule.output == "same" and rule.ufunc else frozenset[Any](),
+        rule.native_least,
+    )
     weak = frozenset[Any]() if rule.numbers == "none" else REAL_NP
 
     def plain(input: Tensor, *others: Any) -> Tensor:
@@ -273,12 +277,19 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
     def call(input: Tensor, *others: Any) -> Tensor:
         if len(others) == 1 and input.__class__ is Tensor and not FUNCTION_MODES and not INTERPRETERS:
             a, b = input._a, others[0]
-            if a.__class__ is _ndarray and a.dtype in direct and a.flags.c_contiguous and not (state.grad and _has_history(input)):
+            if (
+                a.__class__ is _ndarray
+                and a.dtype in direct
+                and a.flags.c_contiguous
+                and not (state.grad and _has_history(input))
+            ):
                 if b.__class__ is Tensor:
                     b = None if b._a.dtype is not a.dtype or (state.grad and b._rg) else b._a
                 elif a.dtype not in weak or not (b.__class__ is float or (b.__class__ is int and -SMALL <= b <= SMALL)):
                     b = None
-                if b is not None and (b.__class__ is float or b.__class__ is int or (b.__class__ is _ndarray and b.ndim <= a.ndim)):
+                if b is not None and (
+                    b.__class__ is float or b.__class__ is int or (b.__class__ is _ndarray and b.ndim <= a.ndim)
+                ):
                     try:
                         if a.size < least or rule._native([a, b], a.dtype, a.dtype, {}, a) is None:
                             state.run(ufunc, a, b, a)

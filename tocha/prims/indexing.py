@@ -137,9 +137,7 @@ def _grid(xp: Any, index: Any, dim: int) -> tuple[Any, ...]:
     """Index arrays naming, for every place of `index`, the same place with `dim` replaced by the index's value."""
     shape = index.shape
     n = len(shape)
-    return tuple(
-        index if d == dim else xp.arange(shape[d]).reshape((shape[d],) + (1,) * (n - d - 1)) for d in range(n)
-    )
+    return tuple(index if d == dim else xp.arange(shape[d]).reshape((shape[d],) + (1,) * (n - d - 1)) for d in range(n))
 
 
 def _grid_positions(xp: Any, shape: Shape, index: Any, dim: int) -> Any:

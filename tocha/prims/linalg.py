@@ -172,7 +172,9 @@ def slogdet(xp: Any, a: Any) -> Any:
     return np.asarray(sign, a.dtype), np.asarray(log, _real(a.dtype))
 
 
-@prim("triangular_solve_prim", "linalg", vjp=vjps.solve_triangular, infer=lambda a, b, *, upper, unit: MetaArray(b.shape, b.dtype))
+@prim(
+    "triangular_solve_prim", "linalg", vjp=vjps.solve_triangular, infer=lambda a, b, *, upper, unit: MetaArray(b.shape, b.dtype)
+)
 @on_host
 def solve_triangular(xp: Any, a: Any, b: Any, *, upper: bool, unit: bool) -> Any:
     """x with a x = b, reading one triangle of a (a unit diagonal if `unit`)."""

@@ -229,7 +229,9 @@ def svd(g: Any, a: Any, U: Any, S: Any, Vh: Any, *, full: bool) -> Any:
         along_v = Vh.matmul(of_vh.mH)
         middle = middle + S.unsqueeze(-1) * (_skew(along_v) / gaps)
     if U.is_complex() and along_u is not None:  # the phase of each pair of vectors is free
-        middle = middle - _diag(_diagonal(middle)) + _diag(_diagonal(middle).real.to(U.dtype) + _diagonal(_skew(along_u)) / (2 * S))
+        middle = (
+            middle - _diag(_diagonal(middle)) + _diag(_diagonal(middle).real.to(U.dtype) + _diagonal(_skew(along_u)) / (2 * S))
+        )
     found = U.matmul(middle).matmul(Vh)
     if m > k and of_u is not None:
         found = found + ((of_u - U.matmul(along_u)) / S.unsqueeze(-2)).matmul(Vh)

@@ -25,7 +25,10 @@ for _name, _text in (("bitwise_and", "and"), ("bitwise_or", "or"), ("bitwise_xor
         doc=f"Bitwise {_text} of integers or bools (torch docs: torch.{_name}).",
     )  # fmt: skip
 pointwise(
-    "bitwise_not", lambda o, x: o.invert(x), refuse=("float", "complex"), doc="Bitwise complement (torch docs: torch.bitwise_not)."
+    "bitwise_not",
+    lambda o, x: o.invert(x),
+    refuse=("float", "complex"),
+    doc="Bitwise complement (torch docs: torch.bitwise_not).",
 )
 
 
@@ -37,8 +40,10 @@ def _shift(name: str) -> Any:
         outside = o.logical_or(o.lt(y, 0), o.ge(y, bits))
         if name == "left_shift":
             return o.where(outside, x.dtype.type(0), o.left_shift(x, o.where(outside, x.dtype.type(0), y)))
-        return o.right_shift(x, o.where(outside, x.dtype.type(bits - 1), y)) if x.dtype.kind == "i" else o.where(
-            outside, x.dtype.type(0), o.right_shift(x, o.where(outside, x.dtype.type(0), y))
+        return (
+            o.right_shift(x, o.where(outside, x.dtype.type(bits - 1), y))
+            if x.dtype.kind == "i"
+            else o.where(outside, x.dtype.type(0), o.right_shift(x, o.where(outside, x.dtype.type(0), y)))
         )
 
     return rule

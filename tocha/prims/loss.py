@@ -53,7 +53,11 @@ def _nll_infer(input: Any, target: Any, weight: Any, *, reduction: str, ignore_i
 def _nll_vjp(g: Any, input_shape: Shape, target: Any, weight: Any, total: Any, *, reduction: str, ignore_index: int) -> Any:
     if g[0] is None:
         return None, None, None
-    return nll_backward(g[0], target, weight, total.detach(), shape=input_shape, reduction=reduction, ignore_index=ignore_index), None, None
+    return (
+        nll_backward(g[0], target, weight, total.detach(), shape=input_shape, reduction=reduction, ignore_index=ignore_index),
+        None,
+        None,
+    )
 
 
 @prim("nll", "loss", outputs=("out", "total"), vjp=_nll_vjp, infer=_nll_infer)
@@ -72,7 +76,9 @@ def nll(xp: Any, input: Any, target: Any, weight: Any, *, reduction: str, ignore
         nll(h, target, weight, reduction=reduction, ignore_index=ignore_index)[0], None, None, None,
     ),
 )  # fmt: skip
-def nll_backward(xp: Any, g: Any, target: Any, weight: Any, total: Any, *, shape: Shape, reduction: str, ignore_index: int) -> Any:
+def nll_backward(
+    xp: Any, g: Any, target: Any, weight: Any, total: Any, *, shape: Shape, reduction: str, ignore_index: int
+) -> Any:
     out = xp.zeros(shape, g.dtype)
     x, t, scale = _classes(xp, out, target, weight, ignore_index)
     if reduction == "mean":
@@ -90,7 +96,18 @@ def _ce_infer(input: Any, target: Any, weight: Any, *, reduction: str, ignore_in
     return [loss, MetaArray(input.shape, input.dtype), MetaArray((), input.dtype)]
 
 
-def _ce_vjp(g: Any, input: Any, target: Any, weight: Any, probability: Any, total: Any, *, reduction: str, ignore_index: int, smoothing: float) -> Any:
+def _ce_vjp(
+    g: Any,
+    input: Any,
+    target: Any,
+    weight: Any,
+    probability: Any,
+    total: Any,
+    *,
+    reduction: str,
+    ignore_index: int,
+    smoothing: float,
+) -> Any:
     g = g[0]
     if g is None:
         return None, None, None
@@ -153,9 +170,22 @@ def _plain_cross_entropy(xp: Any, x: Any, target: Any, reduction: str) -> tuple[
     return value / total if reduction == "mean" else value, p, total
 
 
-@prim("cross_entropy_backward", "loss", infer=lambda g, probability, *rest, **params: MetaArray(probability.shape, probability.dtype))
+@prim(
+    "cross_entropy_backward",
+    "loss",
+    infer=lambda g, probability, *rest, **params: MetaArray(probability.shape, probability.dtype),
+)
 def cross_entropy_backward(
-    xp: Any, g: Any, probability: Any, target: Any, weight: Any, total: Any, *, reduction: str, ignore_index: int, smoothing: float
+    xp: Any,
+    g: Any,
+    probability: Any,
+    target: Any,
+    weight: Any,
+    total: Any,
+    *,
+    reduction: str,
+    ignore_index: int,
+    smoothing: float,
 ) -> Any:
     if weight is None and not smoothing and xp.name == "cpu" and probability.ndim == 2 and total == len(target):
         factor = g / total if reduction == "mean" else g[:, None] if reduction == "none" else g
@@ -213,7 +243,12 @@ def _mse_vjp(g: Any, input: Any, target: Any, *, reduction: str, needs: Any) -> 
     return of_input if needs[0] else None, -of_input if needs[1] else None
 
 
-@prim("mse", "loss", vjp=_mse_vjp, infer=lambda input, target, *, reduction: MetaArray(input.shape if reduction == "none" else (), input.dtype))
+@prim(
+    "mse",
+    "loss",
+    vjp=_mse_vjp,
+    infer=lambda input, target, *, reduction: MetaArray(input.shape if reduction == "none" else (), input.dtype),
+)
 def mse(xp: Any, input: Any, target: Any, *, reduction: str) -> Any:
     """Squared difference of tensors of one shape."""
     d = input - target

@@ -44,7 +44,9 @@ def _infer(input: Any, weight: Any, bias: Any, *, shape: Shape, axes: Shape, aff
     return [MetaArray(input.shape, input.dtype), moments, moments]
 
 
-def _vjp(g: Any, input: Any, weight: Any, bias: Any, mean: Any, var: Any, *, shape: Any, axes: Any, affine: Any, eps: Any, needs: Any) -> Any:
+def _vjp(
+    g: Any, input: Any, weight: Any, bias: Any, mean: Any, var: Any, *, shape: Any, axes: Any, affine: Any, eps: Any, needs: Any
+) -> Any:
     g, *of_moments = g
     if of_moments[0] is not None or of_moments[1] is not None:
         return _with_moments(g, of_moments, input, weight, bias, shape, axes, affine, eps)
@@ -59,7 +61,9 @@ def _vjp(g: Any, input: Any, weight: Any, bias: Any, mean: Any, var: Any, *, sha
     return got[0], got[1].to(weight.dtype) if needs[1] else None, of_bias
 
 
-def _with_moments(g: Any, of_moments: Any, input: Any, weight: Any, bias: Any, shape: Any, axes: Any, affine: Any, eps: float) -> Any:
+def _with_moments(
+    g: Any, of_moments: Any, input: Any, weight: Any, bias: Any, shape: Any, axes: Any, affine: Any, eps: float
+) -> Any:
     """The gradient when the mean or variance was used too (native_group_norm and its like)."""
     found = (None, None, None) if g is None else _vjp_formula(g, input, weight, bias, shape, axes, affine, eps)
     x, n = input.reshape(shape), _count(shape, axes)
@@ -163,7 +167,9 @@ def _given_vjp(g: Any, input: Any, weight: Any, bias: Any, mean: Any, var: Any, 
     return of_input, of_weight, g.sum(dims).to(bias.dtype) if needs[2] else None, None, None
 
 
-@prim("batch_norm_given", "norm", vjp=_given_vjp, infer=lambda input, *rest, eps: MetaArray(input.shape, input.dtype), half="native")
+@prim(
+    "batch_norm_given", "norm", vjp=_given_vjp, infer=lambda input, *rest, eps: MetaArray(input.shape, input.dtype), half="native"
+)
 def batch_norm_given(xp: Any, input: Any, weight: Any, bias: Any, mean: Any, var: Any, *, eps: float) -> Any:
     """(input - mean) / sqrt(var + eps) * weight + bias with one mean and variance for each channel (dimension 1)."""
     x = _wide(input)
@@ -200,7 +206,9 @@ def _rms_vjp(g: Any, input: Any, weight: Any, *, dims: int, eps: float, needs: A
     return of_input, of_weight.to(weight.dtype) if needs[1] else None
 
 
-@prim("rms_norm", "norm", vjp=_rms_vjp, infer=lambda input, weight, *, dims, eps: MetaArray(input.shape, input.dtype), half="native")
+@prim(
+    "rms_norm", "norm", vjp=_rms_vjp, infer=lambda input, weight, *, dims, eps: MetaArray(input.shape, input.dtype), half="native"
+)
 def rms_norm(xp: Any, input: Any, weight: Any, *, dims: int, eps: float) -> Any:
     """input / sqrt(mean of squares + eps) * weight over the last `dims` dimensions."""
     x = _wide(input)

@@ -156,6 +156,9 @@ class Pointwise(Prim):
 
     def _on_cuda(self, xp: Any, arrays: list[Any], given: Any, inner: Any, target: Any, params: dict[str, Any]) -> Any:
         """The computation on CUDA arrays and numbers. CuPy's loops for single functions of half types round once as well."""
+        got = xp.fused(self, [a if hasattr(a, "strides") else number(a, inner) for a in arrays], given, inner, target, params)
+        if got is not None:
+            return got
         if inner is not given and self.ufunc is not None and self.ufunc.__name__ in xp.HALF_FUNCTIONS:
             if given not in FLOAT8_NP and all(getattr(a, "dtype", None) == given for a in arrays):
                 inner = given
@@ -218,7 +221,7 @@ def _refusal(name: str, compute: dtype) -> Exception:
         )
     if name in ("neg", "sign", "signbit", "heaviside"):
         return RuntimeError(f"{name} is not supported for {compute.name} tensors (use `~` or logical_not() to invert a mask)")
-    return NotImplementedError(f'"{name}" not implemented for \'{_CPP_NAMES.get(compute.name, compute.name)}\'')
+    return NotImplementedError(f"\"{name}\" not implemented for '{_CPP_NAMES.get(compute.name, compute.name)}'")
 
 
 _CPP_NAMES = {

@@ -13,7 +13,9 @@ from tocha.prims.contract import recording
 from tocha.prims.windows import Pairs, Shape, crop_spatial, pad_spatial, scatter_windows, windows
 
 
-def _padded(xp: Any, x: Any, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape, value: Any) -> tuple[Any, Pairs]:
+def _padded(
+    xp: Any, x: Any, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape, value: Any
+) -> tuple[Any, Pairs]:
     """x padded so that every window fits, and the pads used."""
     pads = tuple(
         (p, max((o - 1) * s + d * (k - 1) + 1 - n - p, 0))
@@ -58,7 +60,9 @@ def max_pool(xp: Any, input: Any, *, kernel: Shape, stride: Shape, padding: Shap
     return best, at
 
 
-def _values_vjp(g: Any, input: Any, out: Any, *, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape) -> Any:
+def _values_vjp(
+    g: Any, input: Any, out: Any, *, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape
+) -> Any:
     params = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "sizes": sizes}
     if not recording(g, input):
         return max_pool_backward(g, input, out.detach(), **params)
@@ -126,7 +130,12 @@ def _place_vjp(h: Any, indices: Any, g_shape: Shape, *, size: Shape) -> Any:
     return flat.gather(lead, places).reshape(g_shape), None
 
 
-@prim("place", "pool", vjp=_place_vjp, infer=lambda g, indices, *, size, apart: MetaArray((*g.shape[: len(g.shape) - len(size)], *size), g.dtype))
+@prim(
+    "place",
+    "pool",
+    vjp=_place_vjp,
+    infer=lambda g, indices, *, size, apart: MetaArray((*g.shape[: len(g.shape) - len(size)], *size), g.dtype),
+)
 def place(xp: Any, g: Any, indices: Any, *, size: Shape, apart: bool) -> Any:
     """Zeros of spatial `size` with g added at flattened places `indices`; `apart` says that places don't repeat."""
     n = len(size)
@@ -151,7 +160,9 @@ def place(xp: Any, g: Any, indices: Any, *, size: Shape, apart: bool) -> Any:
 # ---- average
 
 
-def _counts(spatial: Shape, kernel: Shape, stride: Shape, padding: Shape, sizes: Shape, include_pad: bool, divisor: int | None) -> Any:
+def _counts(
+    spatial: Shape, kernel: Shape, stride: Shape, padding: Shape, sizes: Shape, include_pad: bool, divisor: int | None
+) -> Any:
     """What the sum of each window is divided by."""
     if divisor is not None:
         return divisor
@@ -174,7 +185,9 @@ def _divided(xp: Any, total: Any, counts: Any) -> Any:
     return total
 
 
-def _avg_backward(g: Any, input_shape: Shape, *, kernel: Shape, stride: Shape, padding: Shape, sizes: Shape, include_pad: bool, divisor: Any) -> Any:
+def _avg_backward(
+    g: Any, input_shape: Shape, *, kernel: Shape, stride: Shape, padding: Shape, sizes: Shape, include_pad: bool, divisor: Any
+) -> Any:
     return avg_pool_backward(
         g, size=input_shape[len(input_shape) - len(kernel) :], kernel=kernel, stride=stride, padding=padding, include_pad=include_pad,
         divisor=divisor,
@@ -212,9 +225,7 @@ def avg_pool_backward(
     n = len(kernel)
     lead, sizes, ones = g.shape[: g.ndim - n], g.shape[g.ndim - n :], (1,) * len(kernel)
     share = _divided(xp, g.copy(), _counts(size, kernel, stride, padding, sizes, include_pad, divisor))
-    pads = tuple(
-        (p, max((o - 1) * s + k - m - p, 0)) for m, k, s, p, o in zip(size, kernel, stride, padding, sizes, strict=True)
-    )
+    pads = tuple((p, max((o - 1) * s + k - m - p, 0)) for m, k, s, p, o in zip(size, kernel, stride, padding, sizes, strict=True))
     out = xp.zeros((*lead, *(m + low + high for m, (low, high) in zip(size, pads, strict=True))), g.dtype)
     scatter_windows(xp, out, xp.broadcast_to(share.reshape(*lead, *ones, *sizes), (*lead, *kernel, *sizes)), kernel, stride, ones)
     return crop_spatial(out, pads)

@@ -46,9 +46,7 @@ def _previous(xp: Any, states: Any, initial: Any, sizes: Sizes, reverse: bool) -
     return xp.concatenate(parts, 0)
 
 
-def _formula(
-    mode: str, g: Sequence[Any], inputs: Sequence[Any], needs: Any, sizes: Sizes, reverse: bool
-) -> list[Any]:
+def _formula(mode: str, g: Sequence[Any], inputs: Sequence[Any], needs: Any, sizes: Sizes, reverse: bool) -> list[Any]:
     """The gradients from ordinary operators, so that they can be differentiated again."""
     from tocha.autograd.engine import grad
     from tocha.ops.rnn import run_steps
@@ -78,9 +76,7 @@ def _start(xp: Any, gradient: Any, like: Any) -> Any:
 # ---- LSTM
 
 
-def _lstm_infer(
-    gx: Any, w_hh: Any, b_hh: Any, h0: Any, c0: Any, *, sizes: Any, reverse: Any
-) -> list[MetaArray]:
+def _lstm_infer(gx: Any, w_hh: Any, b_hh: Any, h0: Any, c0: Any, *, sizes: Any, reverse: Any) -> list[MetaArray]:
     steps = MetaArray((gx.shape[0], w_hh.shape[1]), gx.dtype)
     state = MetaArray(h0.shape, gx.dtype)
     return [steps, state, state, MetaArray(gx.shape, gx.dtype), steps]
@@ -107,12 +103,8 @@ def _lstm_vjp(
     )
 
 
-@prim(
-    "lstm_layer", "recurrent", outputs=("out", "h", "c", "gates", "cells"), vjp=_lstm_vjp, infer=_lstm_infer
-)
-def lstm_layer(
-    xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, c0: Any, *, sizes: Sizes, reverse: bool
-) -> Any:
+@prim("lstm_layer", "recurrent", outputs=("out", "h", "c", "gates", "cells"), vjp=_lstm_vjp, infer=_lstm_infer)
+def lstm_layer(xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, c0: Any, *, sizes: Sizes, reverse: bool) -> Any:
     """All hidden states, final hidden and cell state; then the gates i, f, g, o and cells of all steps."""
     n_hidden = w_hh.shape[1]
     i, f, g, o = (slice(k * n_hidden, (k + 1) * n_hidden) for k in range(4))
@@ -262,9 +254,7 @@ def gru_layer_backward(
 # ---- Elman network
 
 
-def _rnn_infer(
-    gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Any, reverse: Any, relu: Any
-) -> list[MetaArray]:
+def _rnn_infer(gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Any, reverse: Any, relu: Any) -> list[MetaArray]:
     return [MetaArray(gx.shape, gx.dtype), MetaArray(h0.shape, gx.dtype)]
 
 
@@ -288,9 +278,7 @@ def _rnn_vjp(
 
 
 @prim("rnn_layer", "recurrent", outputs=("out", "h"), vjp=_rnn_vjp, infer=_rnn_infer)
-def rnn_layer(
-    xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Sizes, reverse: bool, relu: bool
-) -> Any:
+def rnn_layer(xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Sizes, reverse: bool, relu: bool) -> Any:
     """Hidden states of all steps, final one: h = tanh (or relu) of gx + W_hh·h + b_hh."""
     out = gx.copy() if b_hh is None else gx + b_hh
     w, h = w_hh.T, h0.copy()

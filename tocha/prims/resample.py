@@ -197,5 +197,3 @@ def resample_backward(xp: Any, g: Any, *, specs: tuple[Spec, ...]) -> Any:
     for i, spec in enumerate(specs):
         x = _apply(xp, x, first + i, transposed_taps(spec, _places(x)))
     return x
-
-

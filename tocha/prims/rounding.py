@@ -205,8 +205,9 @@ def _nan_to_num(o: Any, x: Any, *, nan: float, posinf: float | None, neginf: flo
         return x
     if x.dtype.kind == "c":
         out = o.empty(x.shape, x.dtype)
-        out.real, out.imag = _nan_to_num(o, x.real, nan=nan, posinf=posinf, neginf=neginf), _nan_to_num(
-            o, x.imag, nan=nan, posinf=posinf, neginf=neginf
+        out.real, out.imag = (
+            _nan_to_num(o, x.real, nan=nan, posinf=posinf, neginf=neginf),
+            _nan_to_num(o, x.imag, nan=nan, posinf=posinf, neginf=neginf),
         )
         return out
     return o.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf)
@@ -268,7 +269,8 @@ pointwise(
     doc="0 below 0, 1 above, `values` at 0 (torch docs: torch.heaviside).",
 )  # fmt: skip
 nextafter = pointwise(
-    "nextafter", lambda o, x, y: o.nextafter(x, y), vjp=(lambda g, x, y: keep(g, x != y), lambda g: _zero(g)), refuse=("bool", "complex", "integral"), numbers="none",
+    "nextafter", lambda o, x, y: o.nextafter(x, y), vjp=(lambda g, x, y: keep(g, x != y), lambda g: _zero(g)),
+    refuse=("bool", "complex", "integral"), numbers="none",
     doc="The next representable number towards other (torch docs: torch.nextafter).",
 )  # fmt: skip
 nextafter.half = "native"  # the neighbour in the type itself

@@ -17,9 +17,13 @@ _SPECIAL = "special out"
 _SQRT_PI, _SQRT_2PI = math.sqrt(math.pi), math.sqrt(2 * math.pi)
 
 
-def _unary(name: str, rule: Any, vjp: Any, spell: str, text: str, domain: tuple[float, float] = (-2.0, 2.0), refuse: Any = _REAL) -> Any:
+def _unary(
+    name: str, rule: Any, vjp: Any, spell: str, text: str, domain: tuple[float, float] = (-2.0, 2.0), refuse: Any = _REAL
+) -> Any:
     path = "torch.special." if "torch" not in spell.split() else "torch."
-    return pointwise(name, rule, vjp=vjp, promote="float", refuse=refuse, spell=spell, domain=domain, doc=f"{text} (torch docs: {path}{name}).")
+    return pointwise(
+        name, rule, vjp=vjp, promote="float", refuse=refuse, spell=spell, domain=domain, doc=f"{text} (torch docs: {path}{name})."
+    )
 
 
 # ---- error functions and the normal distribution
@@ -27,12 +31,24 @@ def _unary(name: str, rule: Any, vjp: Any, spell: str, text: str, domain: tuple[
 _unary("erf", lambda o, x: o.erf(x), lambda g, x: g * (2 / _SQRT_PI) * (-x * x).exp(), _EVERYWHERE, "Error function")
 _unary("erfc", lambda o, x: o.erfc(x), lambda g, x: g * (-2 / _SQRT_PI) * (-x * x).exp(), _EVERYWHERE, "1 - erf(input)")
 _unary(
-    "erfinv", lambda o, x: o.erfinv(x), lambda g, out: g * (_SQRT_PI / 2) * (out * out).exp(), _EVERYWHERE, "Inverse of erf", (-0.9, 0.9)
+    "erfinv",
+    lambda o, x: o.erfinv(x),
+    lambda g, out: g * (_SQRT_PI / 2) * (out * out).exp(),
+    _EVERYWHERE,
+    "Inverse of erf",
+    (-0.9, 0.9),
 )
 _unary("erfcx", lambda o, x: o.erfcx(x), lambda g, x, out: g * (2 * x * out - 2 / _SQRT_PI), _SPECIAL, "exp(x²) erfc(x)")
-_unary("ndtr", lambda o, x: o.ndtr(x), lambda g, x: g * (-0.5 * x * x).exp() / _SQRT_2PI, _SPECIAL, "Normal distribution function")
 _unary(
-    "ndtri", lambda o, x: o.ndtri(x), lambda g, out: g * _SQRT_2PI * (0.5 * out * out).exp(), _SPECIAL, "Normal quantile function", (0.1, 0.9)
+    "ndtr", lambda o, x: o.ndtr(x), lambda g, x: g * (-0.5 * x * x).exp() / _SQRT_2PI, _SPECIAL, "Normal distribution function"
+)
+_unary(
+    "ndtri",
+    lambda o, x: o.ndtri(x),
+    lambda g, out: g * _SQRT_2PI * (0.5 * out * out).exp(),
+    _SPECIAL,
+    "Normal quantile function",
+    (0.1, 0.9),
 )
 _unary(
     "log_ndtr", lambda o, x: o.log_ndtr(x), lambda g, x: g / _erfcx(x * -math.sqrt(0.5)) * math.sqrt(2 / math.pi), _SPECIAL,
@@ -62,24 +78,54 @@ def _polygamma(o: Any, x: Any, *, n: int) -> Any:
     return o.mul(o.zeta(x.dtype.type(n + 1), x), (-1.0) ** (n + 1) * math.factorial(n))
 
 
-_unary("lgamma", lambda o, x: o.gammaln(o.where(o.isinf(x), o.abs(x), x)), lambda g, x: g * x.digamma(), "torch method inplace out special:gammaln", "Logarithm of |gamma|", (0.5, 3))
 _unary(
-    "digamma", _digamma, lambda g, x: g * polygamma(x, n=1), "torch method inplace out special special:psi", "Derivative of lgamma", (0.5, 3)
+    "lgamma",
+    lambda o, x: o.gammaln(o.where(o.isinf(x), o.abs(x), x)),
+    lambda g, x: g * x.digamma(),
+    "torch method inplace out special:gammaln",
+    "Logarithm of |gamma|",
+    (0.5, 3),
+)
+_unary(
+    "digamma",
+    _digamma,
+    lambda g, x: g * polygamma(x, n=1),
+    "torch method inplace out special special:psi",
+    "Derivative of lgamma",
+    (0.5, 3),
 )
 polygamma = pointwise(
-    "polygamma", _polygamma, vjp=lambda g, x, *, n: g * polygamma(x, n=n + 1), promote="float", refuse=_REAL, spell="", domain=(0.5, 3)
+    "polygamma",
+    _polygamma,
+    vjp=lambda g, x, *, n: g * polygamma(x, n=n + 1),
+    promote="float",
+    refuse=_REAL,
+    spell="",
+    domain=(0.5, 3),
 )
 
 
-def _binary(name: str, rule: Any, vjp: Any, spell: str, text: str, numbers: str = "both", domain: tuple[float, float] = (0.5, 2.0)) -> Any:
+def _binary(
+    name: str, rule: Any, vjp: Any, spell: str, text: str, numbers: str = "both", domain: tuple[float, float] = (0.5, 2.0)
+) -> Any:
     return pointwise(
-        name, rule, vjp=vjp, promote="float", refuse=_REAL, spell=spell, numbers=numbers, domain=domain, doc=f"{text} (torch docs: torch.{name})."
+        name,
+        rule,
+        vjp=vjp,
+        promote="float",
+        refuse=_REAL,
+        spell=spell,
+        numbers=numbers,
+        domain=domain,
+        doc=f"{text} (torch docs: torch.{name}).",
     )
 
 
 def _not_differentiable(name: str) -> Any:
     def refuse(g: Any) -> Any:
-        raise RuntimeError(f"the derivative for 'input' is not implemented for {name}: it has no closed form. Detach that argument.")
+        raise RuntimeError(
+            f"the derivative for 'input' is not implemented for {name}: it has no closed form. Detach that argument."
+        )
 
     return refuse
 
@@ -173,7 +219,11 @@ def _sinc_vjp(g: Any, x: Any) -> Any:
 _unary("sinc", _sinc, _sinc_vjp, _EVERYWHERE, "sin(pi x) / (pi x)", refuse=())
 for _name, _factor, _text in (("deg2rad", math.pi / 180, "Degrees to radians"), ("rad2deg", 180 / math.pi, "Radians to degrees")):
     _unary(
-        _name, (lambda f: lambda o, x: o.mul(x, x.dtype.type(f)))(_factor), (lambda f: lambda g: g * f)(_factor), "torch method inplace out", _text
+        _name,
+        (lambda f: lambda o, x: o.mul(x, x.dtype.type(f)))(_factor),
+        (lambda f: lambda g: g * f)(_factor),
+        "torch method inplace out",
+        _text,
     )
 
 # ---- Bessel functions and kin

@@ -221,7 +221,12 @@ def _as_strided(xp: Any, input: Any, *, size: Shape, stride: Shape, offset: int,
 as_strided = AsStrided("as_strided", "view", _as_strided, vjp=_as_strided_vjp, half="native")
 
 
-@prim("diagonal", "view", half="native", vjp=lambda g, input_shape, *, offset, dim1, dim2: _diagonal_vjp(g, input_shape, offset, dim1, dim2))
+@prim(
+    "diagonal",
+    "view",
+    half="native",
+    vjp=lambda g, input_shape, *, offset, dim1, dim2: _diagonal_vjp(g, input_shape, offset, dim1, dim2),
+)
 def diagonal(xp: Any, input: Any, *, offset: int, dim1: int, dim2: int) -> Any:
     rows, columns = input.shape[dim1], input.shape[dim2]
     step1, step2 = input.strides[dim1], input.strides[dim2]
@@ -238,7 +243,9 @@ def _diagonal_vjp(g: Any, shape: Shape, offset: int, dim1: int, dim2: int) -> An
     return diagonal_backward(g, shape, offset, dim1, dim2)
 
 
-@prim("unfold", "view", half="native", vjp=lambda g, input_shape, *, dim, size, step: _unfold_vjp(g, input_shape, dim, size, step))
+@prim(
+    "unfold", "view", half="native", vjp=lambda g, input_shape, *, dim, size, step: _unfold_vjp(g, input_shape, dim, size, step)
+)
 def unfold(xp: Any, input: Any, *, dim: int, size: int, step: int) -> Any:
     """Sliding windows of a dimension, in a new last one."""
     if not input.shape:

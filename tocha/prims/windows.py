@@ -29,7 +29,10 @@ def pad_spatial(xp: Any, x: Any, padding: Pairs, value: Any = 0) -> Any:
 def out_sizes(sizes: Shape, kernel: Shape, stride: Shape, dilation: Shape, padding: Pairs) -> Shape:
     """How many windows fit along each dimension."""
     return tuple(
-        [(n + low + high - d * (k - 1) - 1) // s + 1 for n, k, s, d, (low, high) in zip(sizes, kernel, stride, dilation, padding, strict=True)]
+        [
+            (n + low + high - d * (k - 1) - 1) // s + 1
+            for n, k, s, d, (low, high) in zip(sizes, kernel, stride, dilation, padding, strict=True)
+        ]
     )
 
 

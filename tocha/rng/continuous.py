@@ -62,9 +62,7 @@ def narrow(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
         return x.astype(np.float32, copy=False).astype(dtype, copy=False)
 
 
-def uniform(
-    engine: MT19937, count: int, dtype: np.dtype[Any], low: float = 0.0, high: float = 1.0
-) -> np.ndarray:
+def uniform(engine: MT19937, count: int, dtype: np.dtype[Any], low: float = 0.0, high: float = 1.0) -> np.ndarray:
     """Uniform on [low, high)."""
     unit = low == 0.0 and high == 1.0
     if dtype == np.float64:
@@ -133,9 +131,7 @@ def normal_serial(engine: MT19937, count: int, dtype: np.dtype[Any], mean: float
     return narrow(fma64(x, std, mean) if wide else x * std + mean, dtype)
 
 
-def normal(
-    engine: MT19937, count: int, dtype: np.dtype[Any], mean: float = 0.0, std: float = 1.0
-) -> np.ndarray:
+def normal(engine: MT19937, count: int, dtype: np.dtype[Any], mean: float = 0.0, std: float = 1.0) -> np.ndarray:
     """Normal on a contiguous target: in blocks of 16; a ragged end has its last block drawn anew."""
     if count < BLOCK:
         return normal_serial(engine, count, dtype, mean, std)

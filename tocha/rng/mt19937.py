@@ -144,8 +144,7 @@ class MT19937:
         """Take over a state made by `get_state` or by torch; RuntimeError when it is not one."""
         if state.size != STATE_SIZE:
             raise RuntimeError(
-                f"Expected a CPUGeneratorImplState of size {STATE_SIZE} but found the input RNG state size "
-                f"to be {state.size}"
+                f"Expected a CPUGeneratorImplState of size {STATE_SIZE} but found the input RNG state size to be {state.size}"
             )
         record = np.frombuffer(state.tobytes(), STATE_DTYPE)[0]
         left, following = int(record["left"]), int(record["next"]) & 0xFFFF_FFFF

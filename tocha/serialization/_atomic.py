@@ -25,9 +25,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         old = None
     if old is not None and stat.S_ISDIR(old.st_mode):
         raise IsADirectoryError(f"can't save to {target}: it is a folder")
-    opened = (
-        None if old is not None and not stat.S_ISREG(old.st_mode) else _temporary(target, old is not None)
-    )
+    opened = None if old is not None and not stat.S_ISREG(old.st_mode) else _temporary(target, old is not None)
     if opened is None:
         with open(target, "wb") as file:
             yield file

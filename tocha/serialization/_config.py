@@ -59,9 +59,7 @@ class set_default_mmap_options(contextlib.AbstractContextManager[None]):
         if sys.platform == "win32":
             raise RuntimeError("Changing the default mmap options is currently not supported for Windows")
         if flags not in (mmap.MAP_PRIVATE, mmap.MAP_SHARED):
-            raise ValueError(
-                f"set_default_mmap_options: expected mmap.MAP_PRIVATE or mmap.MAP_SHARED, got {flags}"
-            )
+            raise ValueError(f"set_default_mmap_options: expected mmap.MAP_PRIVATE or mmap.MAP_SHARED, got {flags}")
         self._before = settings.mmap_flags
         settings.mmap_flags = flags
 

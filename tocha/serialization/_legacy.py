@@ -23,13 +23,9 @@ def load(file: BinaryIO, request: Any) -> Any:
     if not data:
         raise EOFError("Ran out of input: the file is empty")
     if data[257:262] == b"ustar":
-        raise RuntimeError(
-            "this file is in the tar format of torch 0.1, which is not supported: save it again in torch"
-        )
+        raise RuntimeError("this file is in the tar format of torch 0.1, which is not supported: save it again in torch")
     if data[:1] != b"\x80":
-        raise pickle.UnpicklingError(
-            "Invalid magic number; corrupt file? It is not a file written by torch.save"
-        )
+        raise pickle.UnpicklingError("Invalid magic number; corrupt file? It is not a file written by torch.save")
     source = Source(data)
     magic = request.unpickle(source)
     if magic != MAGIC_NUMBER:
@@ -66,17 +62,12 @@ class _Storages:
             size = count * element.itemsize
             self._left -= size
             if self._left < 0:
-                raise RuntimeError(
-                    f"storage {key!r} claims {size} bytes, more than the file has: it is truncated or "
-                    "corrupted"
-                )
+                raise RuntimeError(f"storage {key!r} claims {size} bytes, more than the file has: it is truncated or corrupted")
             made = UntypedStorage(size, device="meta" if self._request.to_meta else "cpu")
             self._made[key] = (self._request.restore(made, location), element, count)
         storage = self._made[key][0]
         if len(storage) < count * element.itemsize:
-            raise RuntimeError(
-                f"storage {key!r} has {len(storage)} bytes, {count} elements of {element} are named"
-            )
+            raise RuntimeError(f"storage {key!r} has {len(storage)} bytes, {count} elements of {element} are named")
         view = pid[5] if len(pid) > 5 else None
         if view is not None:
             storage = self._view(storage, element, view)
@@ -97,9 +88,7 @@ class _Storages:
     def fill(self, source: Source, keys: Any) -> int:
         """Read the storages in the order of `keys`; returns where they end."""
         if not isinstance(keys, list) or sorted(map(str, keys)) != sorted(self._made):
-            raise RuntimeError(
-                "the storages in the file are not those its pickle names: it is truncated or corrupted"
-            )
+            raise RuntimeError("the storages in the file are not those its pickle names: it is truncated or corrupted")
         data, at = source.data, source.at
         for key in keys:
             storage, element, count = self._made[str(key)]
@@ -109,9 +98,7 @@ class _Storages:
             at += 8
             size = count * element.itemsize
             if held != count or at + size > len(data):
-                raise RuntimeError(
-                    f"storage {key!r} should have {count} elements, the file has {held} or ends early"
-                )
+                raise RuntimeError(f"storage {key!r} should have {count} elements, the file has {held} or ends early")
             self._copy(storage, element, data[at : at + size])
             at += size
         return at

@@ -59,9 +59,7 @@ def _forced(variable: str) -> bool:
 class Request:
     """How to load: where to, and whether the file is trusted."""
 
-    def __init__(
-        self, map_location: Any, pickle_module: Any, weights_only: bool, options: dict[str, Any]
-    ) -> None:
+    def __init__(self, map_location: Any, pickle_module: Any, weights_only: bool, options: dict[str, Any]) -> None:
         self.restore: Restore = restore_function(map_location)
         self.to_meta = goes_to_meta(map_location)
         self.pickle_module = pickle_module
@@ -70,9 +68,7 @@ class Request:
 
     def unpickle(self, source: Source, persistent: Any = None) -> Any:
         """The next pickle of `source`."""
-        return source.next(
-            persistent, weights_only=self.weights_only, pickle_module=self.pickle_module, options=self.options
-        )
+        return source.next(persistent, weights_only=self.weights_only, pickle_module=self.pickle_module, options=self.options)
 
 
 def _seekable(f: Any) -> Any:
@@ -120,9 +116,7 @@ def _load_zip(archive: ZipReader, request: Request, mapped_path: Any) -> Any:
         )
     if "data.pkl" not in archive:
         if any(name.startswith("models/") or name == "archive_format" for name in archive.names()):
-            raise RuntimeError(
-                "this is an exported program (torch.export.save), not a file written by torch.save"
-            )
+            raise RuntimeError("this is an exported program (torch.export.save), not a file written by torch.save")
         raise broken("record 'data.pkl' is missing")
     storages = _ZipStorages(archive, request, mapped_path)
     return request.unpickle(Source(archive.read("data.pkl")), storages)
@@ -157,27 +151,21 @@ class _ZipStorages:
         if storage is None:
             storage = self._known[key] = self._request.restore(self._read(key, element, count), location)
         elif len(storage) < count * element.itemsize:
-            raise RuntimeError(
-                f"storage {key!r} has {len(storage)} bytes, {count} elements of {element} are named"
-            )
+            raise RuntimeError(f"storage {key!r} has {len(storage)} bytes, {count} elements of {element} are named")
         return TypedStorage(wrap_storage=storage, dtype=element)
 
     def _read(self, key: str, element: dtype, count: int) -> UntypedStorage:
         name, needed = f"data/{key}", count * element.itemsize
         held = self._archive.size_of(name)
         if held < needed:
-            raise RuntimeError(
-                f"storage {key!r} has {held} bytes, {count} elements of {element} take {needed}"
-            )
+            raise RuntimeError(f"storage {key!r} has {held} bytes, {count} elements of {element} take {needed}")
         if self._request.to_meta:
             return UntypedStorage(held, device="meta")
         if self._map is None:
             storage = UntypedStorage._on(self._archive.read(name))
         else:
             storage = UntypedStorage._on(
-                np.frombuffer(self._map, np.uint8, held, self._archive.offset_of(name))
-                if held
-                else np.empty(0, np.uint8)
+                np.frombuffer(self._map, np.uint8, held, self._archive.offset_of(name)) if held else np.empty(0, np.uint8)
             )
         if self._swap and element.itemsize > 1:
             storage.byteswap(element)
@@ -193,9 +181,7 @@ def _map_file(path: Any) -> Any:
 def check_storage_id(pid: Any, length: int) -> tuple[StorageType, str, str, int]:
     """The parts of a storage's persistent id; UnpicklingError if it isn't one."""
     if not isinstance(pid, tuple) or len(pid) < length or _text(pid[0]) != "storage":
-        raise pickle.UnpicklingError(
-            f"unknown persistent id of type {type(pid).__name__}: only storages are stored outside"
-        )
+        raise pickle.UnpicklingError(f"unknown persistent id of type {type(pid).__name__}: only storages are stored outside")
     _, kind, key, location, count = pid[:5]
     if not isinstance(kind, StorageType) or isinstance(count, bool) or not isinstance(count, int):
         raise pickle.UnpicklingError("a storage's persistent id is damaged")

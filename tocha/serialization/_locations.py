@@ -66,9 +66,7 @@ def default_restore_location(storage: UntypedStorage, location: str) -> UntypedS
         found = deserializer(storage, location)
         if found is not None:
             return found
-    raise RuntimeError(
-        f"don't know how to restore data location of torch.storage.UntypedStorage (tagged with {location})"
-    )
+    raise RuntimeError(f"don't know how to restore data location of torch.storage.UntypedStorage (tagged with {location})")
 
 
 def restore_function(map_location: Any) -> Restore:
@@ -83,9 +81,7 @@ def restore_function(map_location: Any) -> Restore:
         target = map_location.decode() if isinstance(map_location, bytes) else str(map_location)
         return lambda storage, tag: default_restore_location(storage, target)
     if not callable(map_location):
-        raise TypeError(
-            f"map_location must be a device, str, dict or function, got {type(map_location).__name__}"
-        )
+        raise TypeError(f"map_location must be a device, str, dict or function, got {type(map_location).__name__}")
 
     def restore(storage: UntypedStorage, tag: str) -> UntypedStorage:
         found = map_location(storage, tag)

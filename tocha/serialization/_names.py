@@ -30,9 +30,7 @@ class StorageType:
 
 _DTYPE_OF = {name: kind for kind, name in STORAGE_NAMES.items()}
 STORAGE_TYPES: dict[tuple[str, str], StorageType] = {
-    (module, name): StorageType(name, kind)
-    for name, kind in _DTYPE_OF.items()
-    for module in ("torch", "torch.cuda")
+    (module, name): StorageType(name, kind) for name, kind in _DTYPE_OF.items() for module in ("torch", "torch.cuda")
 } | {
     ("torch.storage", "UntypedStorage"): StorageType("UntypedStorage", None),
     ("torch", "UntypedStorage"): StorageType("UntypedStorage", None),

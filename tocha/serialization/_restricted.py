@@ -149,9 +149,7 @@ class Interpreter:
 
     def _set_items(self, items: list[Any]) -> None:
         target = self._top()
-        if type(target) not in _DICTS and not (
-            isinstance(target, dict) and isinstance(target, listed_types())
-        ):
+        if type(target) not in _DICTS and not (isinstance(target, dict) and isinstance(target, listed_types())):
             raise Refused(f"can't set items of a {type(target).__name__}")
         if len(items) % 2:
             raise pickle.UnpicklingError("a dictionary key has no value")
@@ -176,9 +174,7 @@ class Interpreter:
     def _reduce(self) -> None:
         arguments, function = self._pop(), self._pop()
         if not isinstance(function, Global) or type(arguments) is not tuple:
-            raise Refused(
-                f"the file calls a {type(function).__name__}, which is not a function from the allowed list"
-            )
+            raise Refused(f"the file calls a {type(function).__name__}, which is not a function from the allowed list")
         self._push(function.call(*arguments))
 
     def _new_object(self) -> None:
@@ -194,9 +190,7 @@ class Interpreter:
         elif type(target) is OrderedDict and type(state) is dict and all(type(k) is str for k in state):
             target.__dict__.update(state)
         else:
-            raise Refused(
-                f"the file sets the state of a {type(target).__name__}, which is not in the allowed list"
-            )
+            raise Refused(f"the file sets the state of a {type(target).__name__}, which is not in the allowed list")
 
     def _persistent_id(self) -> None:
         pid = self._pop()

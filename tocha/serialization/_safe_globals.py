@@ -24,9 +24,7 @@ _listed: dict[str, Any] = {}
 
 def _name_of(obj: Any) -> str:
     found = _names.torch_name(obj)
-    module, name = (
-        found if found is not None else (obj.__module__, getattr(obj, "__qualname__", obj.__name__))
-    )
+    module, name = found if found is not None else (obj.__module__, getattr(obj, "__qualname__", obj.__name__))
     return f"{module}.{name}"
 
 
@@ -176,13 +174,9 @@ def _from_type(func: Any, new_type: Any, args: Any, state: Any) -> Any:
     with _lock:
         listed = list(_listed.values())
     if func not in _PLAIN_REBUILDERS and func not in listed:
-        raise pickle.UnpicklingError(
-            "_rebuild_from_type_v2 is allowed with torch's own rebuild functions only"
-        )
+        raise pickle.UnpicklingError("_rebuild_from_type_v2 is allowed with torch's own rebuild functions only")
     if new_type not in (Tensor, Parameter) and new_type not in listed:
-        raise pickle.UnpicklingError(
-            "_rebuild_from_type_v2 is allowed for torch.Tensor and listed classes only"
-        )
+        raise pickle.UnpicklingError("_rebuild_from_type_v2 is allowed for torch.Tensor and listed classes only")
     return rebuild._rebuild_from_type_v2(func, new_type, args, _checked_state(state))
 
 
@@ -227,9 +221,7 @@ _CALLS: dict[str, tuple[Any, Callable[..., Any] | None]] = {
     "torch.Tensor": (Tensor, None),
 }
 _CALLS |= {f"{m}.{n}": (f, f) for (m, n), f in _names.rebuilders().items() if n != "_load_from_bytes"}
-_PLAIN_REBUILDERS = tuple(
-    f for (_, n), f in _names.rebuilders().items() if n.startswith("_rebuild_") and n[-2:] != "v2"
-)
+_PLAIN_REBUILDERS = tuple(f for (_, n), f in _names.rebuilders().items() if n.startswith("_rebuild_") and n[-2:] != "v2")
 _PLAIN_REBUILDERS += (rebuild._rebuild_tensor_v2,)
 _CALLS["torch._tensor._rebuild_from_type_v2"] = (rebuild._rebuild_from_type_v2, _from_type)
 _CALLS["torch._utils._rebuild_parameter_with_state"] = (

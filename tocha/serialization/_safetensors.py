@@ -46,9 +46,7 @@ _RANK = {code: rank for rank, code in enumerate(_KINDS)}
 # ---- writing
 
 
-def save_safetensors(
-    tensors: Mapping[str, Tensor], file: Any, metadata: Mapping[str, str] | None = None
-) -> None:
+def save_safetensors(tensors: Mapping[str, Tensor], file: Any, metadata: Mapping[str, str] | None = None) -> None:
     """Write named tensors (and string metadata) to a path, which is replaced whole, or to a binary file.
 
     ValueError for tensors that aren't contiguous, RuntimeError for tensors that share memory.
@@ -87,29 +85,21 @@ def _checked(tensors: Mapping[str, Tensor]) -> dict[str, tuple[str, Tensor]]:
         if not isinstance(name, str) or name == "__metadata__":
             raise ValueError(f"save_safetensors: {name!r} can't be the name of a tensor")
         if not isinstance(tensor, Tensor):
-            raise ValueError(
-                f"Key `{name}` is invalid, expected torch.Tensor but received {type(tensor).__name__}"
-            )
+            raise ValueError(f"Key `{name}` is invalid, expected torch.Tensor but received {type(tensor).__name__}")
         code = _CODES.get(tensor.dtype)
         if code is None:
-            raise ValueError(
-                f"save_safetensors: `{name}` has dtype {tensor.dtype}, which the format does not have"
-            )
+            raise ValueError(f"save_safetensors: `{name}` has dtype {tensor.dtype}, which the format does not have")
         if tensor.device.type == "meta":
             raise RuntimeError(f"save_safetensors: `{name}` is on meta and has no data")
         if not tensor._a.flags.c_contiguous:
-            raise ValueError(
-                f"save_safetensors: `{name}` is not contiguous; call .contiguous() on it before saving"
-            )
+            raise ValueError(f"save_safetensors: `{name}` is not contiguous; call .contiguous() on it before saving")
         found[name] = (code, tensor)
     _refuse_sharing(found)
     return dict(sorted(found.items(), key=lambda item: (-_RANK[item[1][0]], item[0])))
 
 
 def _refuse_sharing(found: dict[str, tuple[str, Tensor]]) -> None:
-    spans = sorted(
-        (t.data_ptr(), t.data_ptr() + t.nbytes, name) for name, (_, t) in found.items() if t.nbytes
-    )
+    spans = sorted((t.data_ptr(), t.data_ptr() + t.nbytes, name) for name, (_, t) in found.items() if t.nbytes)
     for (_, end, first), (start, _, second) in itertools.pairwise(spans):
         if start < end:
             raise RuntimeError(
@@ -222,9 +212,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _metadata(found: Any) -> dict[str, str] | None:
-    if found is not None and not (
-        isinstance(found, dict) and all(isinstance(v, str) for v in found.values())
-    ):
+    if found is not None and not (isinstance(found, dict) and all(isinstance(v, str) for v in found.values())):
         raise _wrong("__metadata__ must map strings to strings")
     return found
 
@@ -236,9 +224,7 @@ def _entries(header: dict[str, Any], size: int) -> dict[str, tuple[dtype, tuple[
     for name, info in header.items():
         try:
             code, shape, (start, end) = info["dtype"], info["shape"], info["data_offsets"]
-            numbers_ok = isinstance(shape, list) and all(
-                type(n) is int and n >= 0 for n in (*shape, start, end)
-            )
+            numbers_ok = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in (*shape, start, end))
         except (KeyError, TypeError, ValueError):
             raise _wrong(f"the entry of tensor {name!r} is damaged") from None
         kind = _KINDS.get(code) if isinstance(code, str) else None
@@ -247,9 +233,7 @@ def _entries(header: dict[str, Any], size: int) -> dict[str, tuple[dtype, tuple[
         if not numbers_ok or len(shape) > 64:
             raise _wrong(f"tensor {name!r} has an invalid shape or offset")
         if math.prod(shape) * kind.itemsize != end - start:
-            raise _wrong(
-                f"tensor {name!r} of shape {shape} and dtype {code} does not fill its {end - start} bytes"
-            )
+            raise _wrong(f"tensor {name!r} of shape {shape} and dtype {code} does not fill its {end - start} bytes")
         found[name] = (kind, tuple(shape), start, end)
     ordered = dict(sorted(found.items(), key=lambda item: item[1][2:]))
     at = 0

@@ -38,13 +38,9 @@ def save(
     folder doesn't exist.
     """
     if not (isinstance(f, (str, os.PathLike)) or hasattr(f, "write")):
-        raise AttributeError(
-            "expected 'f' to be string, path, or a file-like object with a 'write' attribute"
-        )
+        raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'write' attribute")
     if pickle_module is not pickle and pickle_module is not None:
-        warnings.warn(
-            "save: pickle_module has no effect, objects are always pickled as torch names them", stacklevel=2
-        )
+        warnings.warn("save: pickle_module has no effect, objects are always pickled as torch names them", stacklevel=2)
     storages = Storages(legacy=not _use_new_zipfile_serialization)
     data = dump(obj, pickle_protocol, storages.describe)
 

@@ -35,9 +35,7 @@ class Entry(NamedTuple):
 
 def broken(why: str) -> RuntimeError:
     """The error for an archive that can't be right."""
-    return RuntimeError(
-        f"failed reading zip archive: {why}. The file is truncated, corrupted or was not saved completely"
-    )
+    return RuntimeError(f"failed reading zip archive: {why}. The file is truncated, corrupted or was not saved completely")
 
 
 class ZipReader:
@@ -74,9 +72,7 @@ class ZipReader:
         """Where the data of an uncompressed record starts in the file."""
         entry = self._entry(name)
         if entry.method:
-            raise RuntimeError(
-                f"record {name!r} is compressed, so it can't be mapped; load without mmap=True"
-            )
+            raise RuntimeError(f"record {name!r} is compressed, so it can't be mapped; load without mmap=True")
         return self._start + self._data_at[entry.name]
 
     def read(self, name: str, limit: int | None = None) -> Any:
@@ -202,10 +198,7 @@ class ZipReader:
                 raise broken(f"record {name!r} is stored in {stored} bytes but claims {full}")
             total += full
             if total > _RATIO_FREE and total > self.size * _MAX_RATIO:
-                raise broken(
-                    f"its records claim to inflate to more than {_MAX_RATIO} times the file's {self.size} "
-                    "bytes"
-                )
+                raise broken(f"its records claim to inflate to more than {_MAX_RATIO} times the file's {self.size} bytes")
             found.append(Entry(name, header, stored, full, crc, method))
             at += 46 + n + e + c
         return found

@@ -84,17 +84,9 @@ class ZipWriter:
                 len(name),
                 len(extra),
             )
-            self._put(
-                struct.pack("<IHHHHHHIIIHHHHHII", *fields, 0, 0, 0, 0, min(offset, _U32)) + name + extra
-            )
+            self._put(struct.pack("<IHHHHHHIIIHHHHHII", *fields, 0, 0, 0, 0, min(offset, _U32)) + name + extra)
         end, count = self._offset, len(self._entries)
-        self._put(
-            struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 0x031E, 45, 0, 0, count, count, end - start, start)
-        )
+        self._put(struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 0x031E, 45, 0, 0, count, count, end - start, start))
         self._put(struct.pack("<IIQI", 0x07064B50, 0, end, 1))
         short = min(count, _U16)
-        self._put(
-            struct.pack(
-                "<IHHHHIIH", 0x06054B50, 0, 0, short, short, min(end - start, _U32), min(start, _U32), 0
-            )
-        )
+        self._put(struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, short, short, min(end - start, _U32), min(start, _U32), 0))

@@ -180,10 +180,7 @@ def _rebuild_meta_tensor_no_storage(dtype: dtype, size: Any, stride: Any, requir
 
 def _refuse(what: str) -> Callable[..., Any]:
     def refuse(*args: Any) -> Any:
-        raise RuntimeError(
-            f"the file holds a {what}, which tocha has no type for; convert it to a dense tensor before "
-            "saving"
-        )
+        raise RuntimeError(f"the file holds a {what}, which tocha has no type for; convert it to a dense tensor before saving")
 
     return refuse
 
@@ -262,9 +259,7 @@ def set_tensor_state(tensor: Tensor, state: Any) -> None:
 # ---- plain pickles (pickle.dumps, multiprocessing)
 
 
-def _restore(
-    tag: Any, storage: Any, kind: str, offset: int, size: Any, stride: Any, requires_grad: bool, state: Any
-) -> Any:
+def _restore(tag: Any, storage: Any, kind: str, offset: int, size: Any, stride: Any, requires_grad: bool, state: Any) -> Any:
     array = view_bytes(storage, dtypes.BY_NAME[kind], offset, size, stride)
     if tag == "Parameter":
         from tocha.nn.parameter import Parameter as tag

@@ -25,7 +25,14 @@ def assert_close(
     """AssertionError unless `actual` and `expected` (tensors, numbers, arrays, or containers of them) are close."""
     if (rtol is None) != (atol is None):
         raise ValueError(f"rtol and atol must both be specified or both be unspecified, but got rtol={rtol} and atol={atol}")
-    options = {"rtol": rtol, "atol": atol, "equal_nan": equal_nan, "device": check_device, "dtype": check_dtype, "stride": check_stride}
+    options = {
+        "rtol": rtol,
+        "atol": atol,
+        "equal_nan": equal_nan,
+        "device": check_device,
+        "dtype": check_dtype,
+        "stride": check_stride,
+    }
     try:
         _compare(actual, expected, "", options)
     except AssertionError as error:
@@ -67,11 +74,19 @@ def _compare_values(a: Any, b: Any, where: str, options: dict[str, Any]) -> None
             if want and got[0] != got[1]:
                 raise AssertionError(f"The values for attribute '{name}' do not match{where}: {got[0]} != {got[1]}.")
     pairs = [_TOLERANCES.get(k, (0.0, 0.0)) for k in kinds]
-    rtol, atol = (max(p[0] for p in pairs), max(p[1] for p in pairs)) if options["rtol"] is None else (options["rtol"], options["atol"])
-    wide = np.complex128 if any(k.is_complex for k in kinds) else np.float64 if any(k.is_floating_point for k in kinds) else x.dtype
+    rtol, atol = (
+        (max(p[0] for p in pairs), max(p[1] for p in pairs)) if options["rtol"] is None else (options["rtol"], options["atol"])
+    )
+    wide = (
+        np.complex128 if any(k.is_complex for k in kinds) else np.float64 if any(k.is_floating_point for k in kinds) else x.dtype
+    )
     x, y = x.astype(wide), y.astype(wide)
     with np.errstate(all="ignore"):
-        ok = (x == y) | (np.abs(x - y) <= atol + rtol * np.abs(y)) & np.isfinite(y) if wide in (np.float64, np.complex128) else x == y
+        ok = (
+            (x == y) | (np.abs(x - y) <= atol + rtol * np.abs(y)) & np.isfinite(y)
+            if wide in (np.float64, np.complex128)
+            else x == y
+        )
         if options["equal_nan"]:
             ok = ok | np.isnan(x) & np.isnan(y)
     if not np.all(ok):
@@ -80,7 +95,9 @@ def _compare_values(a: Any, b: Any, where: str, options: dict[str, Any]) -> None
 
 def _mismatch(x: Any, y: Any, ok: Any, rtol: float, atol: float, where: str) -> None:
     if x.ndim == 0:
-        raise AssertionError(f"Scalars are not close{where}!\n\nExpected {y.item()} but got {x.item()} (allowed: rtol {rtol:g}, atol {atol:g}).")
+        raise AssertionError(
+            f"Scalars are not close{where}!\n\nExpected {y.item()} but got {x.item()} (allowed: rtol {rtol:g}, atol {atol:g})."
+        )
     bad = np.argwhere(~ok)
     with np.errstate(all="ignore"):
         error = np.abs(np.subtract(x, y, dtype=np.result_type(x, np.float64)))

@@ -11,6 +11,7 @@ PyTree = Any
 Flatten = Callable[[Any], tuple[list[Any], Any]]
 Unflatten = Callable[[list[Any], Any], Any]
 
+
 @dataclasses.dataclass(frozen=True)
 class SequenceKey:
     """A step of a path: an item of a list or tuple."""
@@ -101,7 +102,9 @@ def register_pytree_node(
         _KEYS[cls] = lambda x: [key for key, _ in flatten_with_keys_fn(x)[0]]
 
 
-def register_dataclass(cls: type, *, field_names: Any = None, drop_field_names: Any = None, serialized_type_name: Any = None) -> None:
+def register_dataclass(
+    cls: type, *, field_names: Any = None, drop_field_names: Any = None, serialized_type_name: Any = None
+) -> None:
     """Make a dataclass a container of its fields; fields that are None when flattened are dropped if named so."""
     dropped = set(drop_field_names or ())
     names = [n for n in (field_names or [f.name for f in dataclasses.fields(cls)]) if n not in dropped]

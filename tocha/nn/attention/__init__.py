@@ -46,10 +46,7 @@ def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
     All of them compute the same here, so the choice has no effect on results; at least one must be allowed.
     """
     if not isinstance(backends, (list, SDPBackend)):
-        raise AssertionError(
-            "Backend must be an instance of SDPBackend or a list of SDPBackend instances, got "
-            f"{type(backends)}"
-        )
+        raise AssertionError(f"Backend must be an instance of SDPBackend or a list of SDPBackend instances, got {type(backends)}")
     global _enabled
     before = _enabled
     _enabled = [backends] if isinstance(backends, SDPBackend) else list(dict.fromkeys(backends))

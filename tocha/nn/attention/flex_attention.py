@@ -51,9 +51,7 @@ def noop_mask(batch: Any, head: Any, token_q: Any, token_kv: Any) -> Any:
     return batch.new_ones(size=(), dtype=tocha.bool, device=batch.device)
 
 
-def _combined(
-    mask_mods: tuple[Callable[..., Any], ...], combine: Callable[[Any, Any], Any], start: bool
-) -> Callable[..., Any]:
+def _combined(mask_mods: tuple[Callable[..., Any], ...], combine: Callable[[Any, Any], Any], start: bool) -> Callable[..., Any]:
     if not all(callable(mod) for mod in mask_mods):
         raise RuntimeError(f"All inputs should be callable mask_mods: {mask_mods}")
 
@@ -84,9 +82,7 @@ def _indices(b: int, h: int, q_len: int, kv_len: int, device: Any) -> tuple[Any,
     return tuple(ints)
 
 
-def create_mask(
-    mod_fn: Callable[..., Any], B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Any = None
-) -> Any:
+def create_mask(mod_fn: Callable[..., Any], B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device: Any = None) -> Any:
     """The mask (or score bias) of a function at all positions, (B, H, Q_LEN, KV_LEN)."""
     b, h = B or 1, H or 1
     index = _indices(b, h, Q_LEN, KV_LEN, device)

@@ -28,9 +28,7 @@ class BackwardHookFunction(Function):  # type: ignore[misc]
 class BackwardHook:
     """Calls `user_hooks(module, grad_input, grad_output)` and `user_pre_hooks(module, grad_output)`."""
 
-    def __init__(
-        self, module: Any, user_hooks: list[Callable[..., Any]], user_pre_hooks: list[Callable[..., Any]]
-    ) -> None:
+    def __init__(self, module: Any, user_hooks: list[Callable[..., Any]], user_pre_hooks: list[Callable[..., Any]]) -> None:
         self.module = module
         self.user_hooks = user_hooks
         self.user_pre_hooks = user_pre_hooks

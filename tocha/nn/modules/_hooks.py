@@ -62,9 +62,7 @@ def hook_table(module: Any, name: str) -> OrderedDict[int, Any]:
     return table
 
 
-def _add(
-    table: OrderedDict[int, Any], hook: Any, extra: list[OrderedDict[int, Any]], prepend: bool
-) -> RemovableHandle:
+def _add(table: OrderedDict[int, Any], hook: Any, extra: list[OrderedDict[int, Any]], prepend: bool) -> RemovableHandle:
     handle = RemovableHandle(table, extra_dict=extra)
     table[handle.id] = hook
     if prepend:
@@ -122,8 +120,7 @@ def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHan
     global _global_is_full_backward_hook
     if _global_is_full_backward_hook is False:
         raise RuntimeError(
-            "Cannot use both regular backward hooks and full backward hooks as a global Module hook. "
-            "Please use only one of them."
+            "Cannot use both regular backward hooks and full backward hooks as a global Module hook. Please use only one of them."
         )
     _global_is_full_backward_hook = True
     return _add_global(_global_backward_hooks, hook)
@@ -134,8 +131,7 @@ def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     global _global_is_full_backward_hook
     if _global_is_full_backward_hook is True:
         raise RuntimeError(
-            "Cannot use both regular backward hooks and full backward hooks as a global Module hook. "
-            "Please use only one of them."
+            "Cannot use both regular backward hooks and full backward hooks as a global Module hook. Please use only one of them."
         )
     _global_is_full_backward_hook = False
     return _add_global(_global_backward_hooks, hook)
@@ -217,9 +213,7 @@ class HookedCalls:
             always[handle.id] = True
         return handle
 
-    def register_full_backward_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Call `hook(module, grad_output)` before this module's backward; it may return new gradients."""
         return _add(hook_table(self, "_backward_pre_hooks"), hook, [], prepend)
 
@@ -227,8 +221,7 @@ class HookedCalls:
         """Call `hook(module, grad_input, grad_output)` after the backward; it may return others."""
         if self._is_full_backward_hook is False:
             raise RuntimeError(
-                "Cannot use both regular backward hooks and full backward hooks on a single Module. "
-                "Please use only one of them."
+                "Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only one of them."
             )
         self._is_full_backward_hook = True
         return _add(hook_table(self, "_backward_hooks"), hook, [], prepend)
@@ -237,8 +230,7 @@ class HookedCalls:
         """Deprecated: as the full backward hook, but sees the gradients of the output's node only."""
         if self._is_full_backward_hook is True:
             raise RuntimeError(
-                "Cannot use both regular backward hooks and full backward hooks on a single Module. "
-                "Please use only one of them."
+                "Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only one of them."
             )
         self._is_full_backward_hook = False
         return _add(hook_table(self, "_backward_hooks"), hook, [], False)
@@ -263,11 +255,7 @@ class HookedCalls:
         get = self.__dict__.get
         own_after = get("_forward_hooks")
         if not (
-            own_after
-            or get("_forward_pre_hooks")
-            or get("_backward_hooks")
-            or get("_backward_pre_hooks")
-            or _global_call_hooks
+            own_after or get("_forward_pre_hooks") or get("_backward_hooks") or get("_backward_pre_hooks") or _global_call_hooks
         ):
             return self.forward(*args, **kwargs)  # type: ignore[attr-defined]
 
@@ -290,9 +278,7 @@ class HookedCalls:
             args = probe.setup_input_hook(args)
         result = self.forward(*args, **kwargs)  # type: ignore[attr-defined]
         for hook_id, hook, with_kwargs in self._forward_hook_list():
-            if hook_id in _global_forward_hooks_always_called or hook_id in self.__dict__.get(
-                "_forward_hooks_always_called", ()
-            ):
+            if hook_id in _global_forward_hooks_always_called or hook_id in self.__dict__.get("_forward_hooks_always_called", ()):
                 called.add(hook_id)
             out = hook(self, args, kwargs, result) if with_kwargs else hook(self, args, result)
             if out is not None:
@@ -309,9 +295,7 @@ class HookedCalls:
             self._attach_node_hooks(result, other)
         return result
 
-    def _run_pre_hooks(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _run_pre_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         own = self.__dict__.get("_forward_pre_hooks") or {}
         flags = self.__dict__.get("_forward_pre_hooks_with_kwargs") or ()
         for hook_id, hook in [*_global_forward_pre_hooks.items(), *own.items()]:
@@ -320,10 +304,7 @@ class HookedCalls:
                 if new is None:
                     continue
                 if not (isinstance(new, tuple) and len(new) == 2):
-                    raise RuntimeError(
-                        "forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got "
-                        f"{new}."
-                    )
+                    raise RuntimeError(f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got {new}.")
                 args, kwargs = new
             else:
                 new = hook(self, args)
@@ -334,9 +315,7 @@ class HookedCalls:
     def _forward_hook_list(self) -> list[tuple[int, Callable[..., Any], bool]]:
         own = self.__dict__.get("_forward_hooks") or {}
         flags = self.__dict__.get("_forward_hooks_with_kwargs") or ()
-        everywhere = [
-            (i, h, i in _global_forward_hooks_with_kwargs) for i, h in _global_forward_hooks.items()
-        ]
+        everywhere = [(i, h, i in _global_forward_hooks_with_kwargs) for i, h in _global_forward_hooks.items()]
         return everywhere + [(i, h, i in flags) for i, h in own.items()]
 
     def _run_always_called(self, args: tuple[Any, ...], kwargs: dict[str, Any], called: set[int]) -> None:
@@ -349,9 +328,7 @@ class HookedCalls:
             try:
                 out = hook(self, args, kwargs, None) if with_kwargs else hook(self, args, None)
                 if out is not None:
-                    warnings.warn(
-                        "an always_call forward hook's result is ignored after an exception", stacklevel=4
-                    )
+                    warnings.warn("an always_call forward hook's result is ignored after an exception", stacklevel=4)
             except Exception as e:
                 which = "global module forward hook" if everywhere else "module forward hook"
                 warnings.warn(
@@ -365,11 +342,7 @@ class HookedCalls:
         """Non-full backward hooks go on the node of the first tensor found in the output."""
         value = result
         while not isinstance(value, tocha.Tensor):
-            value = (
-                next(v for v in value.values() if isinstance(v, tocha.Tensor))
-                if isinstance(value, dict)
-                else value[0]
-            )
+            value = next(v for v in value.values() if isinstance(v, tocha.Tensor)) if isinstance(value, dict) else value[0]
         node = value.grad_fn
         if node is not None:
             for hook in hooks:

@@ -78,9 +78,7 @@ class StatefulModule:
         table[handle.id] = hook
         return handle
 
-    def _register_load_state_dict_pre_hook(
-        self, hook: Callable[..., Any], with_module: bool = False
-    ) -> RemovableHandle:
+    def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any], with_module: bool = False) -> RemovableHandle:
         table = hook_table(self, "_load_state_dict_pre_hooks")
         handle = RemovableHandle(table)
         table[handle.id] = _WrappedHook(hook, self if with_module else None)
@@ -108,14 +106,11 @@ class StatefulModule:
         if self._has_extra_state("get_extra_state"):
             destination[prefix + _EXTRA_STATE_KEY_SUFFIX] = self.get_extra_state()
 
-    def state_dict(
-        self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
-    ) -> Any:
+    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
         """Parameters and persistent buffers by dotted name, detached unless `keep_vars`."""
         if args:
             warnings.warn(
-                "Positional args are being deprecated, use kwargs instead: "
-                "state_dict(destination=…, prefix=…, keep_vars=…)",
+                "Positional args are being deprecated, use kwargs instead: state_dict(destination=…, prefix=…, keep_vars=…)",
                 FutureWarning,
                 stacklevel=2,
             )
@@ -180,9 +175,7 @@ class StatefulModule:
         if strict:
             self._find_unexpected(state_dict, prefix, extra_key, unexpected_keys)
 
-    def _find_unexpected(
-        self, state_dict: Mapping[str, Any], prefix: str, extra_key: str, unexpected: list[str]
-    ) -> None:
+    def _find_unexpected(self, state_dict: Mapping[str, Any], prefix: str, extra_key: str, unexpected: list[str]) -> None:
         known = set(self._parameters) | set(self._buffers)  # type: ignore[attr-defined]
         known -= self._non_persistent_buffers_set  # type: ignore[attr-defined]
         known = {k for k in known if (self._parameters.get(k, self._buffers.get(k))) is not None}  # type: ignore[attr-defined]
@@ -196,9 +189,7 @@ class StatefulModule:
             elif head not in known:
                 unexpected.append(key)
 
-    def _load_entry(
-        self, name: str, key: str, target: Any, value: Any, assign: bool, errors: list[str]
-    ) -> None:
+    def _load_entry(self, name: str, key: str, target: Any, value: Any, assign: bool, errors: list[str]) -> None:
         if not isinstance(value, tocha.Tensor):
             errors.append(
                 f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object '
@@ -241,9 +232,7 @@ class StatefulModule:
                 f"whose dimensions in the checkpoint are {value.size()}, an exception occurred : {e.args}."
             )
 
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Copy (or with `assign` take over) parameters and buffers from `state_dict`.
 
         Returns the missing and unexpected keys. Raises RuntimeError listing every problem: sizes always,
@@ -266,11 +255,7 @@ class StatefulModule:
             if missing:
                 errors.insert(0, f"Missing key(s) in state_dict: {_quoted(missing)}. ")
         if errors:
-            raise RuntimeError(
-                "Error(s) in loading state_dict for {}:\n\t{}".format(
-                    type(self).__name__, "\n\t".join(errors)
-                )
-            )
+            raise RuntimeError("Error(s) in loading state_dict for {}:\n\t{}".format(type(self).__name__, "\n\t".join(errors)))
         return _IncompatibleKeys(missing, unexpected)
 
 

@@ -408,9 +408,7 @@ class PReLU(Module):
 
     __constants__ = ["num_parameters"]
 
-    def __init__(
-        self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None
-    ) -> None:
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
         self.num_parameters = num_parameters
         super().__init__()
         self.init = init

@@ -66,11 +66,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         for i in range(self.n_clusters):
             hidden = int(in_features // (div_value ** (i + 1)))
             size = self.cutoffs[i + 1] - self.cutoffs[i]
-            self.tail.append(
-                Sequential(
-                    Linear(in_features, hidden, bias=False, **kw), Linear(hidden, size, bias=False, **kw)
-                )
-            )
+            self.tail.append(Sequential(Linear(in_features, hidden, bias=False, **kw), Linear(hidden, size, bias=False, **kw)))
 
     def reset_parameters(self) -> None:
         """Reset the head and all clusters."""
@@ -86,14 +82,10 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             if input_.size(0) != target_.size(0):
                 raise RuntimeError("Input and target should have the same size in the batch dimension.")
             if input_.dim() != 2:
-                raise RuntimeError(
-                    "1D target tensor expects 2D input tensors, but found inputs with size", input_.size()
-                )
+                raise RuntimeError("1D target tensor expects 2D input tensors, but found inputs with size", input_.size())
         elif targets_dim == 0:
             if input_.dim() != 1:
-                raise RuntimeError(
-                    "0D target tensor expects 1D input tensors, but found inputs with size", input_.size()
-                )
+                raise RuntimeError("0D target tensor expects 1D input tensors, but found inputs with size", input_.size())
         else:
             raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
         batched = targets_dim > 0

@@ -52,9 +52,7 @@ class _NormBase(Module):
         self.affine = affine
         self.track_running_stats = track_running_stats
         self.register_parameter("weight", Parameter(tocha.empty(num_features, **kw)) if affine else None)
-        self.register_parameter(
-            "bias", Parameter(tocha.empty(num_features, **kw)) if affine and bias else None
-        )
+        self.register_parameter("bias", Parameter(tocha.empty(num_features, **kw)) if affine and bias else None)
         if track_running_stats:
             self.register_buffer("running_mean", tocha.zeros(num_features, **kw))
             self.register_buffer("running_var", tocha.ones(num_features, **kw))
@@ -105,9 +103,7 @@ class _NormBase(Module):
                 own = self.num_batches_tracked
                 known = own is not None and own.device != tocha.device("meta")
                 state_dict[key] = own if known else tocha.tensor(0, dtype=tocha.long)  # type: ignore[operator]
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
 
 class _BatchNorm(_NormBase):

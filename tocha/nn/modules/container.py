@@ -22,8 +22,7 @@ class Container(Module):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__()
         warnings.warn(
-            "nn.Container is deprecated. All of it's functionality is now implemented in nn.Module. "
-            "Subclass that instead.",
+            "nn.Container is deprecated. All of it's functionality is now implemented in nn.Module. Subclass that instead.",
             FutureWarning,
             stacklevel=2,
         )
@@ -97,16 +96,12 @@ class Sequential(_Numbered):
 
     def __add__(self, other: Any) -> Sequential:
         if not isinstance(other, Sequential):
-            raise ValueError(
-                f"add operator supports only objects of Sequential class, but {type(other)} is given."
-            )
+            raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
         return Sequential(*self, *other)
 
     def __iadd__(self, other: Any) -> Self:
         if not isinstance(other, Sequential):
-            raise ValueError(
-                f"add operator supports only objects of Sequential class, but {type(other)} is given."
-            )
+            raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
         return self.extend(list(other))
 
     def __mul__(self, other: int) -> Sequential:
@@ -221,9 +216,7 @@ class ModuleList(_Numbered):
     def extend(self, modules: Iterable[Module]) -> Self:
         """Add the modules of an iterable at the end."""
         if not isinstance(modules, Iterable):
-            raise TypeError(
-                "ModuleList.extend should be called with an iterable, but got " + type(modules).__name__
-            )
+            raise TypeError("ModuleList.extend should be called with an iterable, but got " + type(modules).__name__)
         for i, module in enumerate(modules, len(self)):
             self.add_module(str(i), module)
         return self
@@ -286,17 +279,13 @@ class ModuleDict(Module):
 def _pairs(items: Any, who: str, name: str) -> Iterable[tuple[str, Any]]:
     """The pairs of a mapping, or of an iterable of pairs, each checked."""
     if not isinstance(items, Iterable):
-        raise TypeError(
-            f"{who} should be called with an iterable of key/value pairs, but got {type(items).__name__}"
-        )
+        raise TypeError(f"{who} should be called with an iterable of key/value pairs, but got {type(items).__name__}")
     if isinstance(items, (Mapping, ModuleDict, ParameterDict)):
         return items.items()
     pairs = []
     for i, pair in enumerate(items):
         if not isinstance(pair, Iterable):
-            raise TypeError(
-                f"{name} update sequence element #{i} should be Iterable; is{type(pair).__name__}"
-            )
+            raise TypeError(f"{name} update sequence element #{i} should be Iterable; is{type(pair).__name__}")
         pair = tuple(pair)
         if len(pair) != 2:
             raise ValueError(f"{name} update sequence element #{i} has length {len(pair)}; 2 is required")
@@ -357,9 +346,7 @@ class ParameterList(Module):
     def extend(self, values: Iterable[Any]) -> Self:
         """Add the values of an iterable at the end."""
         if not isinstance(values, Iterable) or isinstance(values, tocha.Tensor):
-            raise TypeError(
-                "ParameterList.extend should be called with an iterable, but got " + type(values).__name__
-            )
+            raise TypeError("ParameterList.extend should be called with an iterable, but got " + type(values).__name__)
         for value in values:
             self.append(value)
         return self

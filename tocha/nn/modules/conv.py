@@ -148,9 +148,7 @@ def _check_conv(
         if padding == "same" and any(s != 1 for s in stride):
             raise ValueError("padding='same' is not supported for strided convolutions")
     if padding_mode not in _PADDING_MODES:
-        raise ValueError(
-            f"padding_mode must be one of {set(_PADDING_MODES)}, but got padding_mode='{padding_mode}'"
-        )
+        raise ValueError(f"padding_mode must be one of {set(_PADDING_MODES)}, but got padding_mode='{padding_mode}'")
 
 
 class Conv1d(_ConvNd):
@@ -401,9 +399,7 @@ class ConvTranspose1d(_ConvTransposeNd):
 
     def forward(self, input: Any, output_size: list[int] | None = None) -> Any:
         """The result, of size `output_size` if the arguments admit it."""
-        output_padding = self._output_padding(
-            input, output_size, self.stride, self.padding, self.kernel_size, 1, self.dilation
-        )
+        output_padding = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, 1, self.dilation)
         return F.conv_transpose1d(
             input,
             self.weight,
@@ -452,9 +448,7 @@ class ConvTranspose2d(_ConvTransposeNd):
 
     def forward(self, input: Any, output_size: list[int] | None = None) -> Any:
         """The result, of size `output_size` if the arguments admit it."""
-        output_padding = self._output_padding(
-            input, output_size, self.stride, self.padding, self.kernel_size, 2, self.dilation
-        )
+        output_padding = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, 2, self.dilation)
         return F.conv_transpose2d(
             input,
             self.weight,
@@ -503,9 +497,7 @@ class ConvTranspose3d(_ConvTransposeNd):
 
     def forward(self, input: Any, output_size: list[int] | None = None) -> Any:
         """The result, of size `output_size` if the arguments admit it."""
-        output_padding = self._output_padding(
-            input, output_size, self.stride, self.padding, self.kernel_size, 3, self.dilation
-        )
+        output_padding = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, 3, self.dilation)
         return F.conv_transpose3d(
             input,
             self.weight,

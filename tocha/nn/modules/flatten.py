@@ -45,27 +45,20 @@ class Unflatten(Module):
 
     def _require_sizes(self, value: Any) -> None:
         if not isinstance(value, (tuple, list)):
-            raise TypeError(
-                f"unflattened_size must be a tuple of ints, but found type {type(value).__name__}"
-            )
+            raise TypeError(f"unflattened_size must be a tuple of ints, but found type {type(value).__name__}")
         for i, item in enumerate(value):
             if not isinstance(item, int):
                 raise TypeError(
-                    "unflattened_size must be tuple of ints, "
-                    f"but found element of type {type(item).__name__} at pos {i}"
+                    f"unflattened_size must be tuple of ints, but found element of type {type(item).__name__} at pos {i}"
                 )
 
     def _require_pairs(self, value: Any) -> None:
         if not isinstance(value, tuple):
-            raise TypeError(
-                f"unflattened_size must be a tuple of tuples, but found type {type(value).__name__}"
-            )
+            raise TypeError(f"unflattened_size must be a tuple of tuples, but found type {type(value).__name__}")
         for i, item in enumerate(value):
             if not isinstance(item, tuple):
                 raise TypeError(
-                    "unflattened_size must be tuple of tuples, but found element of type "
-                    f"{type(item).__name__} "
-                    f"at pos {i}"
+                    f"unflattened_size must be tuple of tuples, but found element of type {type(item).__name__} at pos {i}"
                 )
 
     def forward(self, input: Any) -> Any:

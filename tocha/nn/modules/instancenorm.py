@@ -85,9 +85,7 @@ class _InstanceNorm(_NormBase):
                 )
                 for n in stale:
                     state_dict.pop(prefix + n)
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
     def forward(self, input: Any) -> Any:
         """Same shape as the input, with or without a batch dimension."""

@@ -80,17 +80,10 @@ class Module(HookedCalls, StatefulModule, ConvertibleModule):
         if not self.call_super_init:
             if kwargs:
                 name = next(iter(kwargs))
-                raise TypeError(
-                    f"{type(self).__name__}.__init__() got an unexpected keyword argument '{name}'"
-                )
+                raise TypeError(f"{type(self).__name__}.__init__() got an unexpected keyword argument '{name}'")
             if args:
-                raise TypeError(
-                    f"{type(self).__name__}.__init__() takes 1 positional argument but {len(args) + 1} were "
-                    "given"
-                )
-        self.__dict__.update(
-            training=True, _parameters={}, _buffers={}, _non_persistent_buffers_set=set(), _modules={}
-        )
+                raise TypeError(f"{type(self).__name__}.__init__() takes 1 positional argument but {len(args) + 1} were given")
+        self.__dict__.update(training=True, _parameters={}, _buffers={}, _non_persistent_buffers_set=set(), _modules={})
         if self.call_super_init:
             super().__init__(*args, **kwargs)
 
@@ -153,33 +146,26 @@ class Module(HookedCalls, StatefulModule, ConvertibleModule):
         if name in d["_parameters"]:
             if value is not None:
                 raise TypeError(
-                    f"cannot assign '{tocha.typename(value)}' as parameter '{name}' "
-                    "(torch.nn.Parameter or None expected)"
+                    f"cannot assign '{tocha.typename(value)}' as parameter '{name}' (torch.nn.Parameter or None expected)"
                 )
             self.register_parameter(name, None)
         elif name in d["_modules"]:
             if value is not None:
                 raise TypeError(
-                    f"cannot assign '{tocha.typename(value)}' as child module '{name}' (torch.nn.Module or "
-                    "None expected)"
+                    f"cannot assign '{tocha.typename(value)}' as child module '{name}' (torch.nn.Module or None expected)"
                 )
             d["_modules"][name] = self._run_registration(_global_module_registration_hooks, name, value)
         elif name in d["_buffers"] or _is_buffer(value):
             if value is not None and not isinstance(value, tocha.Tensor):
                 raise TypeError(
-                    f"cannot assign '{tocha.typename(value)}' as buffer '{name}' "
-                    "(torch.nn.Buffer, torch.Tensor or None expected)"
+                    f"cannot assign '{tocha.typename(value)}' as buffer '{name}' (torch.nn.Buffer, torch.Tensor or None expected)"
                 )
             persistent = name not in d["_non_persistent_buffers_set"]
             if _is_buffer(value):
                 self._forget(name, "_buffers")
                 persistent = value.persistent  # type: ignore[union-attr]
             d["_buffers"][name] = self._run_registration(_global_buffer_registration_hooks, name, value)
-            (
-                d["_non_persistent_buffers_set"].discard
-                if persistent
-                else d["_non_persistent_buffers_set"].add
-            )(name)
+            (d["_non_persistent_buffers_set"].discard if persistent else d["_non_persistent_buffers_set"].add)(name)
         else:
             object.__setattr__(self, name, value)
             if name in CALL_TABLES:
@@ -249,10 +235,7 @@ class Module(HookedCalls, StatefulModule, ConvertibleModule):
         """Register a tensor that is state but no parameter; kept out of `state_dict` unless `persistent`."""
         self._check_name("buffer", name, "_buffers")
         if tensor is not None and not isinstance(tensor, tocha.Tensor):
-            raise TypeError(
-                f"cannot assign '{tocha.typename(tensor)}' object to buffer '{name}' (torch Tensor or None "
-                "required)"
-            )
+            raise TypeError(f"cannot assign '{tocha.typename(tensor)}' object to buffer '{name}' (torch Tensor or None required)")
         tensor = self._run_registration(_global_buffer_registration_hooks, name, tensor)
         self._buffers[name] = tensor
         skipped = self._non_persistent_buffers_set
@@ -264,8 +247,7 @@ class Module(HookedCalls, StatefulModule, ConvertibleModule):
         if param is not None:
             if not isinstance(param, Parameter):
                 raise TypeError(
-                    f"cannot assign '{tocha.typename(param)}' object to parameter '{name}' "
-                    "(torch.nn.Parameter or None required)"
+                    f"cannot assign '{tocha.typename(param)}' object to parameter '{name}' (torch.nn.Parameter or None required)"
                 )
             if not is_lazy(param) and param.grad_fn is not None:
                 raise ValueError(
@@ -343,11 +325,7 @@ class Module(HookedCalls, StatefulModule, ConvertibleModule):
         self, get: Callable[..., Any], prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Any]]:
         seen: set[Any] = set()
-        modules = (
-            self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
-            if recurse
-            else [(prefix, self)]
-        )
+        modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
         for path, module in modules:
             for name, value in get(module):
                 if value is None or value in seen:
@@ -367,9 +345,7 @@ class Module(HookedCalls, StatefulModule, ConvertibleModule):
         for _, param in self.named_parameters(recurse=recurse):
             yield param
 
-    def named_buffers(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Any]]:
+    def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[tuple[str, Any]]:
         """(dotted name, buffer) of this module and, with `recurse`, of all below."""
         yield from self._named_members(lambda m: m._buffers.items(), prefix, recurse, remove_duplicate)
 

@@ -86,9 +86,7 @@ class LayerNorm(Module):
         kw = {"device": device, "dtype": dtype}
         shape = self.normalized_shape
         self.register_parameter("weight", Parameter(tocha.empty(shape, **kw)) if elementwise_affine else None)
-        self.register_parameter(
-            "bias", Parameter(tocha.empty(shape, **kw)) if elementwise_affine and bias else None
-        )
+        self.register_parameter("bias", Parameter(tocha.empty(shape, **kw)) if elementwise_affine and bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -109,8 +107,7 @@ class LayerNorm(Module):
 
     def extra_repr(self) -> str:
         return (
-            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
-            f"bias={self.bias is not None}"
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
         )
 
 
@@ -139,9 +136,7 @@ class GroupNorm(Module):
         self.affine = affine
         kw = {"device": device, "dtype": dtype}
         self.register_parameter("weight", Parameter(tocha.empty(num_channels, **kw)) if affine else None)
-        self.register_parameter(
-            "bias", Parameter(tocha.empty(num_channels, **kw)) if affine and bias else None
-        )
+        self.register_parameter("bias", Parameter(tocha.empty(num_channels, **kw)) if affine and bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -156,10 +151,7 @@ class GroupNorm(Module):
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return (
-            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
-            f"bias={self.bias is not None}"
-        )
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"
 
 
 class RMSNorm(Module):
@@ -179,9 +171,7 @@ class RMSNorm(Module):
         self.normalized_shape = _shape(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        weight = (
-            tocha.empty(self.normalized_shape, device=device, dtype=dtype) if elementwise_affine else None
-        )
+        weight = tocha.empty(self.normalized_shape, device=device, dtype=dtype) if elementwise_affine else None
         self.register_parameter("weight", None if weight is None else Parameter(weight))
         self.reset_parameters()
 

@@ -40,10 +40,7 @@ def _check_arguments(
     proj_size: int,
 ) -> None:
     if not isinstance(dropout, numbers.Number) or isinstance(dropout, bool) or not 0 <= dropout <= 1:  # type: ignore[operator]
-        raise ValueError(
-            "dropout should be a number in range [0, 1] representing the probability of an element being "
-            "zeroed"
-        )
+        raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element being zeroed")
     if dropout > 0 and num_layers == 1:  # type: ignore[operator]
         warnings.warn(
             "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
@@ -153,11 +150,7 @@ class RNNBase(Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # files of torch store the derived lists as attributes
-        state = {
-            k: v
-            for k, v in state.items()
-            if k not in ("_flat_weights", "_flat_weights_names", "_flat_weight_refs")
-        }
+        state = {k: v for k, v in state.items() if k not in ("_flat_weights", "_flat_weights_names", "_flat_weight_refs")}
         super().__setstate__(state)
         self.__dict__.setdefault("proj_size", 0)
 
@@ -174,10 +167,7 @@ class RNNBase(Module):
         if input.dim() != expected_dim:
             raise RuntimeError(f"input must have {expected_dim} dimensions, got {input.dim()}")
         if self.input_size != input.size(-1):
-            raise RuntimeError(
-                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got "
-                f"{input.size(-1)}"
-            )
+            raise RuntimeError(f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.size(-1)}")
 
     def _state_size(self, input: Any, batch_sizes: Any, size: int) -> tuple[int, int, int]:
         if batch_sizes is not None:
@@ -188,9 +178,7 @@ class RNNBase(Module):
 
     def get_expected_hidden_size(self, input: Any, batch_sizes: Any) -> tuple[int, int, int]:
         """(layers·directions, batch, hidden or projected size)."""
-        return self._state_size(
-            input, batch_sizes, self.proj_size if self.proj_size > 0 else self.hidden_size
-        )
+        return self._state_size(input, batch_sizes, self.proj_size if self.proj_size > 0 else self.hidden_size)
 
     def check_hidden_size(
         self,
@@ -236,9 +224,7 @@ class RNNBase(Module):
     def _check_state_dim(self, hx: Any, batched: bool) -> None:
         if hx.dim() != (3 if batched else 2):
             kind = "batched 3-D" if batched else "unbatched 2-D"
-            raise RuntimeError(
-                f"For {kind} input, hx should also be {3 if batched else 2}-D but got {hx.dim()}-D tensor"
-            )
+            raise RuntimeError(f"For {kind} input, hx should also be {3 if batched else 2}-D but got {hx.dim()}-D tensor")
 
     @staticmethod
     def _map_state(fn: Any, hx: Any) -> Any:
@@ -337,12 +323,8 @@ class LSTM(RNNBase):
     def check_forward_args(self, input: Any, hidden: Any, batch_sizes: Any) -> None:
         """Check input, hidden state and cell state."""
         self.check_input(input, batch_sizes)
-        self.check_hidden_size(
-            hidden[0], self.get_expected_hidden_size(input, batch_sizes), "Expected hidden[0] size {}, got {}"
-        )
-        self.check_hidden_size(
-            hidden[1], self.get_expected_cell_size(input, batch_sizes), "Expected hidden[1] size {}, got {}"
-        )
+        self.check_hidden_size(hidden[0], self.get_expected_hidden_size(input, batch_sizes), "Expected hidden[0] size {}, got {}")
+        self.check_hidden_size(hidden[1], self.get_expected_cell_size(input, batch_sizes), "Expected hidden[1] size {}, got {}")
 
     def permute_hidden(self, hx: Any, permutation: Any) -> Any:
         """Both states with their batch reordered."""
@@ -360,8 +342,7 @@ class LSTM(RNNBase):
         if hx[0].dim() != n or hx[1].dim() != n:
             kind = "batched 3-D" if batched else "unbatched 2-D"
             raise RuntimeError(
-                f"For {kind} input, hx and cx should also be {n}-D but got "
-                f"({hx[0].dim()}-D, {hx[1].dim()}-D) tensors"
+                f"For {kind} input, hx and cx should also be {n}-D but got ({hx[0].dim()}-D, {hx[1].dim()}-D) tensors"
             )
 
     @staticmethod
@@ -411,9 +392,7 @@ class RNNCellBase(Module):
 
     def _check_dim(self, what: str, value: Any) -> None:
         if value.dim() not in (1, 2):
-            raise ValueError(
-                f"{self._get_name()}: Expected {what} to be 1D or 2D, got {value.dim()}D instead"
-            )
+            raise ValueError(f"{self._get_name()}: Expected {what} to be 1D or 2D, got {value.dim()}D instead")
 
     def _step(self, function: Any, input: Any, hx: Any) -> Any:
         """One step of a cell with a single state, with or without batch."""
@@ -459,9 +438,7 @@ class RNNCell(RNNCellBase):
 class GRUCell(RNNCellBase):
     """One step of gated recurrent units."""
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
         super().__init__(input_size, hidden_size, bias, num_chunks=3, device=device, dtype=dtype)
 
     def forward(self, input: Any, hx: Any = None) -> Any:
@@ -472,9 +449,7 @@ class GRUCell(RNNCellBase):
 class LSTMCell(RNNCellBase):
     """One step of long short-term memory."""
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
         super().__init__(input_size, hidden_size, bias, num_chunks=4, device=device, dtype=dtype)
 
     def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:

@@ -61,9 +61,7 @@ def _get_activation_fn(activation: str) -> Callable[[Any], Any]:
     raise RuntimeError(f"activation should be relu/gelu, not {activation}")
 
 
-def _float_mask(
-    mask: Any, name: str, dtype: Any, other: Any = None, other_name: str = "", check: bool = True
-) -> Any:
+def _float_mask(mask: Any, name: str, dtype: Any, other: Any = None, other_name: str = "", check: bool = True) -> Any:
     return F._canonical_mask(
         mask=mask,
         mask_name=name,
@@ -147,9 +145,7 @@ class Transformer(Module):
             raise RuntimeError("the batch number of src and tgt must be equal")
         if src.size(-1) != self.d_model or tgt.size(-1) != self.d_model:
             raise RuntimeError("the feature number of src and tgt must be equal to d_model")
-        memory = self.encoder(
-            src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal
-        )
+        memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)
         return self.decoder(
             tgt,
             memory,
@@ -201,13 +197,7 @@ class TransformerEncoder(Module):
 
     def _drops_padding(self, src: Any, mask: Any, padding: Any) -> bool:
         """Whether torch would use a nested tensor here, which leaves zeros at padded positions."""
-        if (
-            not self.use_nested_tensor
-            or padding is None
-            or self.training
-            or src.dim() != 3
-            or mask is not None
-        ):
+        if not self.use_nested_tensor or padding is None or self.training or src.dim() != 3 or mask is not None:
             return False
         if tocha.is_grad_enabled() and (src.requires_grad or any(p.requires_grad for p in self.parameters())):
             return False
@@ -217,9 +207,7 @@ class TransformerEncoder(Module):
         # only padding at the end of a sequence can be dropped
         return not self.mask_check or bool((kept.long().diff(dim=1) <= 0).all())
 
-    def forward(
-        self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None
-    ) -> Any:
+    def forward(self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None) -> Any:
         """(S, N, E), or batch first as the layers are, to the same shape."""
         padding = _float_mask(src_key_padding_mask, "src_key_padding_mask", src.dtype, mask, "mask")
         mask = _float_mask(mask, "mask", src.dtype, check=False)
@@ -244,10 +232,7 @@ def _why_not_nested(layer: Any) -> str:
     if layer.norm_first:
         return "encoder_layer.norm_first was True"
     if not layer.self_attn.batch_first:
-        return (
-            "encoder_layer.self_attn.batch_first was not True"
-            "(use batch_first for better inference performance)"
-        )
+        return "encoder_layer.self_attn.batch_first was not True(use batch_first for better inference performance)"
     if not layer.self_attn._qkv_same_embed_dim:
         return "encoder_layer.self_attn._qkv_same_embed_dim was not True"
     if layer.self_attn.in_proj_bias is None:
@@ -266,9 +251,7 @@ class TransformerDecoder(Module):
 
     __constants__ = ["norm"]
 
-    def __init__(
-        self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None
-    ) -> None:
+    def __init__(self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
         self.layers = _get_clones(decoder_layer, num_layers)
         self.num_layers = num_layers
@@ -320,9 +303,7 @@ class _Layer(Module):
         if not hasattr(self, "activation"):
             self.activation = F.relu
 
-    def _attend(
-        self, attention: Any, dropout: Any, x: Any, memory: Any, mask: Any, padding: Any, causal: bool
-    ) -> Any:
+    def _attend(self, attention: Any, dropout: Any, x: Any, memory: Any, mask: Any, padding: Any, causal: bool) -> Any:
         out = attention(
             x,
             memory,
@@ -356,9 +337,7 @@ class TransformerEncoderLayer(_Layer):
     ) -> None:
         kw = {"device": device, "dtype": dtype}
         super().__init__()
-        self.self_attn = MultiheadAttention(
-            d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **kw
-        )
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **kw)
         self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **kw)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **kw)
@@ -372,9 +351,7 @@ class TransformerEncoderLayer(_Layer):
         gelu = self.activation is F.gelu or type(self.activation).__name__ == "GELU"
         self.activation_relu_or_gelu = 1 if relu else 2 if gelu else 0
 
-    def forward(
-        self, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
-    ) -> Any:
+    def forward(self, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False) -> Any:
         """(S, N, E), or batch first, to the same shape."""
         padding = _float_mask(src_key_padding_mask, "src_key_padding_mask", src.dtype, src_mask, "src_mask")
         src_mask = _float_mask(src_mask, "src_mask", src.dtype, check=False)
@@ -454,12 +431,8 @@ class TransformerDecoderLayer(_Layer):
     def _sa_block(self, x: Any, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False) -> Any:
         return self._attend(self.self_attn, self.dropout1, x, x, attn_mask, key_padding_mask, is_causal)
 
-    def _mha_block(
-        self, x: Any, mem: Any, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False
-    ) -> Any:
-        return self._attend(
-            self.multihead_attn, self.dropout2, x, mem, attn_mask, key_padding_mask, is_causal
-        )
+    def _mha_block(self, x: Any, mem: Any, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False) -> Any:
+        return self._attend(self.multihead_attn, self.dropout2, x, mem, attn_mask, key_padding_mask, is_causal)
 
     def _ff_block(self, x: Any) -> Any:
         return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))

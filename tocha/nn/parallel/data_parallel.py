@@ -19,9 +19,7 @@ def _devices(device_ids: Any) -> list[Any]:
     return [tocha.device("cuda", d) if isinstance(d, int) else tocha.device(d) for d in device_ids]
 
 
-def _run_replicas(
-    module: Module, devices: list[Any], args: tuple[Any, ...], kwargs: tuple[Any, ...]
-) -> list[Any]:
+def _run_replicas(module: Module, devices: list[Any], args: tuple[Any, ...], kwargs: tuple[Any, ...]) -> list[Any]:
     """The module on each device with its part of the batch; copies of parameters pass gradients back."""
     named = [*module.named_parameters(), *module.named_buffers()]
     outputs = []
@@ -40,9 +38,7 @@ class DataParallel(Module):
     The outputs are joined on `output_device`. Without a GPU, or with one, simply the module.
     """
 
-    def __init__(
-        self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0
-    ) -> None:
+    def __init__(self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
         super().__init__()
         self.module = module
         self.dim = dim

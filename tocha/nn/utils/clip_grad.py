@@ -36,9 +36,7 @@ def _on(tensor: Any, device: Any) -> Any:
     return tensor if tensor.device == device else tensor.to(device)
 
 
-def get_total_norm(
-    tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
-) -> Any:
+def get_total_norm(tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None) -> Any:
     """The norm of all elements of `tensors` together, a 0-d tensor; 0 for none.
 
     RuntimeError if it isn't finite and `error_if_nonfinite`.
@@ -64,9 +62,7 @@ def get_total_norm(
     return total
 
 
-def clip_grads_with_norm_(
-    parameters: Any, max_norm: float, total_norm: Any, foreach: bool | None = None
-) -> None:
+def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Any, foreach: bool | None = None) -> None:
     """Scale the gradients in place by `max_norm / (total_norm + 1e-6)` if that is below 1."""
     _scale([g for g in gradients(_as_list(parameters)) if g is not None], max_norm, total_norm)
 

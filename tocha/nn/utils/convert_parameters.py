@@ -13,8 +13,7 @@ __all__ = ["parameters_to_vector", "vector_to_parameters"]
 def _check_device(device: Any, param: Any) -> Any:
     if device is not None and param.device != device:
         raise TypeError(
-            "Found two parameters on different devices, this is currently not supported: "
-            f"{device} and {param.device}"
+            f"Found two parameters on different devices, this is currently not supported: {device} and {param.device}"
         )
     return param.device
 

@@ -19,9 +19,7 @@ def _check_eval(layer: Module, bn: Module) -> None:
         raise AssertionError("Fusion only for eval!")
 
 
-def _fold(
-    w: Any, b: Any, mean: Any, var: Any, eps: float, bn_w: Any, bn_b: Any, shape: list[int]
-) -> tuple[Any, ...]:
+def _fold(w: Any, b: Any, mean: Any, var: Any, eps: float, bn_w: Any, bn_b: Any, shape: list[int]) -> tuple[Any, ...]:
     """Weight and bias of the layer followed by the normalisation; `shape` lines up channels."""
     bias = tocha.zeros_like(mean) if b is None else b
     scale = tocha.rsqrt(var + eps)

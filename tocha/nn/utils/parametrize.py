@@ -65,8 +65,7 @@ class ParametrizationList(ModuleList):
         new = self._inverse_of(original)
         if not isinstance(new, tocha.Tensor) and not isinstance(new, Sequence):
             raise ValueError(
-                "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). "
-                f"Got {type(new).__name__}"
+                f"'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). Got {type(new).__name__}"
             )
         self.is_tensor = isinstance(new, tocha.Tensor)
         self.ntensors = 1 if self.is_tensor else len(new)
@@ -109,8 +108,7 @@ class ParametrizationList(ModuleList):
             raise ValueError(f"A parametrization must return a tensor. Got {type(result).__name__}.")
         _require(
             result.dtype == dtype,
-            "Registering a parametrization may not change the dtype of the tensor, unless `unsafe` flag is "
-            "enabled.",
+            "Registering a parametrization may not change the dtype of the tensor, unless `unsafe` flag is enabled.",
             "unparametrized dtype",
             dtype,
             "parametrized dtype",
@@ -118,8 +116,7 @@ class ParametrizationList(ModuleList):
         )
         _require(
             result.shape == shape,
-            "Registering a parametrization may not change the shape of the tensor, unless `unsafe` flag is "
-            "enabled.",
+            "Registering a parametrization may not change the shape of the tensor, unless `unsafe` flag is enabled.",
             "unparametrized shape",
             shape,
             "parametrized shape",
@@ -131,9 +128,7 @@ class ParametrizationList(ModuleList):
         with tocha.no_grad():
             for module in reversed(list(self)):
                 if not hasattr(module, "right_inverse"):
-                    raise RuntimeError(
-                        f"parametrization {type(module).__name__} does not implement right_inverse."
-                    )
+                    raise RuntimeError(f"parametrization {type(module).__name__} does not implement right_inverse.")
                 value = module.right_inverse(value)
             if self.is_tensor:
                 if not isinstance(value, tocha.Tensor):
@@ -141,9 +136,7 @@ class ParametrizationList(ModuleList):
                 self._set("original", value)
                 return
             if not isinstance(value, Sequence):
-                raise ValueError(
-                    f"'right_inverse' must return a sequence of tensors. Got {type(value).__name__}."
-                )
+                raise ValueError(f"'right_inverse' must return a sequence of tensors. Got {type(value).__name__}.")
             if len(value) != self.ntensors:
                 raise ValueError(
                     "'right_inverse' must return a sequence of tensors of length "
@@ -152,8 +145,7 @@ class ParametrizationList(ModuleList):
             for i, part in enumerate(value):
                 if not isinstance(part, tocha.Tensor):
                     raise ValueError(
-                        f"`right_inverse` must return a sequence of tensors. Got element {i} of "
-                        f"type {type(part).__name__}"
+                        f"`right_inverse` must return a sequence of tensors. Got element {i} of type {type(part).__name__}"
                     )
                 self._set(f"original{i}", part)
 
@@ -255,8 +247,7 @@ def _check_next(module: Module, tensor_name: str, parametrization: Module) -> No
     for what in ("dtype", "shape"):
         _require(
             getattr(inverse, what) == getattr(before, what),
-            f"The tensor returned by parametrization.right_inverse must have the same {what} as "
-            f"module.{tensor_name}, {unless}",
+            f"The tensor returned by parametrization.right_inverse must have the same {what} as module.{tensor_name}, {unless}",
             f"module.{tensor_name}.{what}",
             getattr(before, what),
             f"returned {what}",
@@ -264,9 +255,7 @@ def _check_next(module: Module, tensor_name: str, parametrization: Module) -> No
         )
 
 
-def register_parametrization(
-    module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
-) -> Module:
+def register_parametrization(module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False) -> Module:
     """Compute the parameter or buffer `tensor_name` of `module` by `parametrization` from now on.
 
     What was there becomes `module.parametrizations[tensor_name].original`, through the parametrisation's
@@ -291,8 +280,7 @@ def register_parametrization(
         module.parametrizations[tensor_name] = entries
     else:
         raise ValueError(
-            f"Module '{module}' does not have a parameter, a buffer, or a parametrized element with name "
-            f"'{tensor_name}'"
+            f"Module '{module}' does not have a parameter, a buffer, or a parametrized element with name '{tensor_name}'"
         )
     return module
 
@@ -339,9 +327,7 @@ def type_before_parametrizations(module: Module) -> type:
     return type(module).__bases__[0] if is_parametrized(module) else type(module)
 
 
-def transfer_parametrizations_and_params(
-    from_module: Module, to_module: Module, tensor_name: str | None = None
-) -> Module:
+def transfer_parametrizations_and_params(from_module: Module, to_module: Module, tensor_name: str | None = None) -> Module:
     """Give `to_module` the parametrisations of `from_module` (of one tensor if named) and originals."""
     if not is_parametrized(from_module):
         return to_module

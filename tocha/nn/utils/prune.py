@@ -53,9 +53,7 @@ class BasePruningMethod(ABC):
         return mask.to(dtype=original.dtype) * original
 
     @classmethod
-    def apply(
-        cls, module: Module, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any
-    ) -> Any:
+    def apply(cls, module: Module, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any) -> Any:
         """Prune the parameter `name` of `module`, what is left of it if it is pruned already; returns the
         hook."""
         method = cls(*args, **kwargs)
@@ -298,9 +296,7 @@ def random_structured(module: Module, name: str, amount: int | float, dim: int) 
     return module
 
 
-def ln_structured(
-    module: Module, name: str, amount: int | float, n: Any, dim: int, importance_scores: Any = None
-) -> Module:
+def ln_structured(module: Module, name: str, amount: int | float, n: Any, dim: int, importance_scores: Any = None) -> Module:
     """Mask the channels of a parameter with the smallest norm."""
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
@@ -323,9 +319,7 @@ def global_unstructured(
     if not isinstance(scores, dict):
         raise TypeError("global_unstructured(): importance_scores must be of type dict")
     flat = tocha.cat([scores.get((m, n), getattr(m, n)).reshape(-1) for m, n in parameters])
-    masks = tocha.cat(
-        [getattr(m, n + "_mask", tocha.ones_like(getattr(m, n))).reshape(-1) for m, n in parameters]
-    )
+    masks = tocha.cat([getattr(m, n + "_mask", tocha.ones_like(getattr(m, n))).reshape(-1) for m, n in parameters])
     container = PruningContainer()
     container._tensor_name = "temp"
     method = pruning_method(**kwargs)
@@ -348,9 +342,7 @@ def remove(module: Module, name: str) -> Module:
     """Make a pruned parameter an ordinary one with zeros; ValueError if it isn't pruned."""
     found = _find_hook(module, name)
     if found is None:
-        raise ValueError(
-            f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed"
-        )
+        raise ValueError(f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed")
     found[1].remove(module)
     del module._forward_pre_hooks[found[0]]
     return module
@@ -358,11 +350,7 @@ def remove(module: Module, name: str) -> Module:
 
 def is_pruned(module: Module) -> bool:
     """Whether some parameter of `module` or below is pruned."""
-    return any(
-        isinstance(hook, BasePruningMethod)
-        for m in module.modules()
-        for hook in m._forward_pre_hooks.values()
-    )
+    return any(isinstance(hook, BasePruningMethod) for m in module.modules() for hook in m._forward_pre_hooks.values())
 
 
 def _validate_pruning_amount_init(amount: Any) -> None:
@@ -371,16 +359,12 @@ def _validate_pruning_amount_init(amount: Any) -> None:
     if (isinstance(amount, numbers.Integral) and amount < 0) or (
         not isinstance(amount, numbers.Integral) and not 0.0 <= float(amount) <= 1.0
     ):
-        raise ValueError(
-            f"amount={amount} should either be a float in the range [0, 1] or a non-negative integer"
-        )
+        raise ValueError(f"amount={amount} should either be a float in the range [0, 1] or a non-negative integer")
 
 
 def _validate_pruning_amount(amount: int, tensor_size: int) -> None:
     if amount > tensor_size:
-        raise ValueError(
-            f"amount={amount} should be smaller than the number of parameters to prune={tensor_size}"
-        )
+        raise ValueError(f"amount={amount} should be smaller than the number of parameters to prune={tensor_size}")
 
 
 def _validate_structured_pruning(t: Any) -> None:

@@ -36,9 +36,7 @@ class PackedSequence(PackedSequence_):
     `sorted_indices` and `unsorted_indices` lead from the original order to the sorted one and back.
     """
 
-    def __new__(
-        cls, data: Any, batch_sizes: Any = None, sorted_indices: Any = None, unsorted_indices: Any = None
-    ) -> Self:
+    def __new__(cls, data: Any, batch_sizes: Any = None, sorted_indices: Any = None, unsorted_indices: Any = None) -> Self:
         return super().__new__(cls, *_packed_args(data, batch_sizes, sorted_indices, unsorted_indices))
 
     def pin_memory(self) -> Self:
@@ -57,10 +55,7 @@ class PackedSequence(PackedSequence_):
             return self
         # indices follow to the device, not to the dtype
         kwargs = {k: v for k, v in kwargs.items() if k not in ("device", "dtype")}
-        moved = [
-            None if t is None else t.to(data.device, **kwargs)
-            for t in (self.sorted_indices, self.unsorted_indices)
-        ]
+        moved = [None if t is None else t.to(data.device, **kwargs) for t in (self.sorted_indices, self.unsorted_indices)]
         return type(self)(data, self.batch_sizes, *moved)
 
     def cuda(self, *args: Any, **kwargs: Any) -> Self:
@@ -159,9 +154,7 @@ def _pack(input: Any, lengths: list[int]) -> tuple[Any, Any]:
     return data, tocha.tensor(batch_sizes, dtype=tocha.int64)  # type: ignore[operator]
 
 
-def pack_padded_sequence(
-    input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
-) -> PackedSequence:
+def pack_padded_sequence(input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True) -> PackedSequence:
     """Pack padded sequences (T, N, *), or (N, T, *) if `batch_first`, of the given lengths.
 
     With `enforce_sorted=False` they may come in any order.
@@ -190,13 +183,10 @@ def _checked_lengths(input: Any, lengths: list[int]) -> list[int]:
         raise RuntimeError(f"Cannot pack empty tensors: got shape {tuple(input.shape)}.")
     if len(lengths) != input.size(1):
         raise RuntimeError(
-            f"Expected `len(lengths)` to be equal to batch_size, but got {len(lengths)} "
-            f"(batch_size={input.size(1)})"
+            f"Expected `len(lengths)` to be equal to batch_size, but got {len(lengths)} (batch_size={input.size(1)})"
         )
     if min(lengths) <= 0:
-        raise RuntimeError(
-            "Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0"
-        )
+        raise RuntimeError("Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0")
     if any(a < b for a, b in pairwise(lengths)):
         raise RuntimeError(
             "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
@@ -205,9 +195,7 @@ def _checked_lengths(input: Any, lengths: list[int]) -> list[int]:
             "you do not need ONNX exportability."
         )
     if lengths[0] > input.size(0):
-        raise RuntimeError(
-            f"pack_padded_sequence: a length of {lengths[0]} exceeds the input's {input.size(0)} steps"
-        )
+        raise RuntimeError(f"pack_padded_sequence: a length of {lengths[0]} exceeds the input's {input.size(0)} steps")
     return lengths
 
 
@@ -241,14 +229,10 @@ def pad_packed_sequence(
     return padded.index_select(0 if batch_first else 1, order), lengths[order.cpu()]
 
 
-def pad_sequence(
-    sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
-) -> Any:
+def pad_sequence(sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right") -> Any:
     """Stack sequences (L_i, *) padded to the longest: (T, N, *), or (N, T, *) if `batch_first`."""
     if not isinstance(sequences, Iterable):
-        raise RuntimeError(
-            f"pad_sequence: Expected iterable for input sequences, but got arg of type: {type(sequences)}"
-        )
+        raise RuntimeError(f"pad_sequence: Expected iterable for input sequences, but got arg of type: {type(sequences)}")
     if isinstance(sequences, tocha.Tensor):
         sequences = sequences.unbind(0)
     sequences = list(sequences)

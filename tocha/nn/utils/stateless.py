@@ -35,8 +35,7 @@ def _untie(module: Module, values: dict[str, Any]) -> dict[str, Any]:
         first = values[min(given)]
         if any(values[name] is not first for name in given):
             raise ValueError(
-                f"functional_call got multiple values for keys {sorted(given)}, which are tied. "
-                "Consider using tie_weights=False"
+                f"functional_call got multiple values for keys {sorted(given)}, which are tied. Consider using tie_weights=False"
             )
         result.update(dict.fromkeys(names, first))
     return result
@@ -126,15 +125,13 @@ def _functional_call(
             repeated = merged.keys() & part.keys()
             if repeated:
                 raise ValueError(
-                    f"{sorted(repeated)} appeared in multiple dictionaries; behavior of functional call is "
-                    "ambiguous"
+                    f"{sorted(repeated)} appeared in multiple dictionaries; behavior of functional call is ambiguous"
                 )
             merged.update(part)
         parameters_and_buffers = merged
     elif not isinstance(parameters_and_buffers, dict):
         raise ValueError(
-            "Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got "
-            f"{type(parameters_and_buffers)}"
+            f"Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got {type(parameters_and_buffers)}"
         )
     args = () if args is None else args if isinstance(args, tuple) else (args,)
     with _reparametrize_module(module, parameters_and_buffers, tie_weights=tie_weights, strict=strict):
@@ -158,6 +155,4 @@ def functional_call(
         FutureWarning,
         stacklevel=2,
     )
-    return _functional_call(
-        module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict
-    )
+    return _functional_call(module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict)

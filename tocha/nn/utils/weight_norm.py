@@ -58,8 +58,7 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     Use `torch.nn.utils.parametrizations.weight_norm`.
     """
     warnings.warn(
-        "`torch.nn.utils.weight_norm` is deprecated in favor of "
-        "`torch.nn.utils.parametrizations.weight_norm`.",
+        "`torch.nn.utils.weight_norm` is deprecated in favor of `torch.nn.utils.parametrizations.weight_norm`.",
         FutureWarning,
         stacklevel=2,
     )

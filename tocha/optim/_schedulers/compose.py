@@ -42,9 +42,7 @@ class _Composite(LRScheduler):
 
     def state_dict(self) -> dict[str, Any]:
         """All attributes except the optimizer, with the members' states under "_schedulers"."""
-        state = {
-            key: value for key, value in self.__dict__.items() if key not in ("optimizer", "_schedulers")
-        }
+        state = {key: value for key, value in self.__dict__.items() if key not in ("optimizer", "_schedulers")}
         state["_schedulers"] = [scheduler.state_dict() for scheduler in self._schedulers]
         return state
 
@@ -124,9 +122,7 @@ class ChainedScheduler(_Composite):
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
         if len(schedulers) < 1:
-            raise ValueError(
-                "ChainedScheduler expects at least one scheduler to be chained, but got no scheduler."
-            )
+            raise ValueError("ChainedScheduler expects at least one scheduler to be chained, but got no scheduler.")
         optimizer = optimizer or getattr(schedulers[0], "optimizer", None)
         _check_members("ChainedScheduler", schedulers, optimizer)
         self._schedulers = list(schedulers)

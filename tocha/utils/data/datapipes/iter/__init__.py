@@ -41,7 +41,9 @@ class Mapper(IterDataPipe):
 class Batcher(IterDataPipe):
     """Lists of `batch_size` items, the last one shorter unless `drop_last`; `wrapper_class` makes the batches."""
 
-    def __init__(self, datapipe: Any, batch_size: int, drop_last: bool = False, wrapper_class: Callable[[list[Any]], Any] = list) -> None:
+    def __init__(
+        self, datapipe: Any, batch_size: int, drop_last: bool = False, wrapper_class: Callable[[list[Any]], Any] = list
+    ) -> None:
         if batch_size <= 0:
             raise AssertionError("Batch size is required to be larger than 0!")
         self.datapipe, self.batch_size, self.drop_last, self.wrapper_class = datapipe, batch_size, drop_last, wrapper_class
