@@ -24,11 +24,6 @@ def _compute(dtype: Any) -> Any:
     return _FLOAT32 if dtype in HALF_NP else dtype
 
 
-def _worth(x: Any) -> tuple[int, bool]:
-    """What decides whether a kernel that isn't there is worth compiling."""
-    return x.size, x.dtype in HALF_NP
-
-
 # ---- reductions
 
 
@@ -68,7 +63,7 @@ def reduce(kind: str, arrays: list[Any], dim: Shape, keepdim: bool, out_dtype: A
         names = modules.lower.NP_TYPES
         return modules.reduce.make(kind, tuple([names[t] for t in types]), names[inner], names[out_dtype], plan.key)
 
-    builtin = native.kernel(("reduce", kind, types, out_dtype, inner, plan.key), make, *_worth(x))
+    builtin = native.kernel(("reduce", kind, types, out_dtype, inner, plan.key), make)
     if builtin is None:
         return None
     if plan.partial:
@@ -146,7 +141,7 @@ def _on_rows(name: str, outputs: int = 1) -> Run:
         if any(a.dtype is not x.dtype or a.shape != x.shape or not a.flags.c_contiguous for a in arrays):
             return None
         names = modules.lower.NP_TYPES
-        builtin = native.kernel((name, x.dtype), lambda: getattr(modules.rows, name)(names[x.dtype], names[_compute(x.dtype)]), *_worth(x))
+        builtin = native.kernel((name, x.dtype), lambda: getattr(modules.rows, name)(names[x.dtype], names[_compute(x.dtype)]))
         if builtin is None:
             return None
         out = np.empty(x.shape, x.dtype)
@@ -167,7 +162,7 @@ def _extreme(sign: int, both: bool) -> Run:
         if found is None or modules is None or found[1] >= 1 << 30 or (everything and found[1] > 1 << 18):
             return None
         names = modules.lower.NP_TYPES
-        builtin = native.kernel(("argmax", sign, x.dtype), lambda: modules.rows.argmax(names[x.dtype], sign), *_worth(x))
+        builtin = native.kernel(("argmax", sign, x.dtype), lambda: modules.rows.argmax(names[x.dtype], sign))
         if builtin is None:
             return None
         shape = ((1,) * x.ndim if keepdim else ()) if everything else (*x.shape[:-1], *((1,) if keepdim else ()))
@@ -220,7 +215,6 @@ def _layer_norm(x: Any, weight: Any, bias: Any, params: dict[str, Any], rows: in
     builtin = native.kernel(
         ("layer_norm", x.dtype, *given),
         lambda: modules.rows.layer_norm(names[x.dtype], names[_compute(x.dtype)], *[None if t is None else names[t] for t in given]),
-        *_worth(x),
     )
     if builtin is None:
         return None
@@ -268,7 +262,6 @@ def _layer_norm_backward(g: Any, x: Any, weight: Any, mean: Any, var: Any, eps: 
     builtin = native.kernel(
         ("layer_norm_backward", x.dtype, given),
         lambda: modules.rows.layer_norm_backward(names[x.dtype], names[kind], None if given is None else names[given]),
-        *_worth(x),
     )
     if builtin is None:
         return None
@@ -344,7 +337,7 @@ def _cross_entropy(arrays: list[Any], params: dict[str, Any]) -> Any:
     if modules is None or not _plain_targets(x, target, weight, params):
         return None
     names, kind = modules.lower.NP_TYPES, _compute(x.dtype)
-    builtin = native.kernel(("cross_entropy", x.dtype), lambda: modules.rows.cross_entropy(names[x.dtype], names[kind]), *_worth(x))
+    builtin = native.kernel(("cross_entropy", x.dtype), lambda: modules.rows.cross_entropy(names[x.dtype], names[kind]))
     if builtin is None:
         return None
     losses, probability = np.empty(x.shape[0], kind), np.empty(x.shape, x.dtype)
@@ -365,7 +358,6 @@ def _cross_entropy_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
     builtin = native.kernel(
         ("cross_entropy_backward", probability.dtype),
         lambda: modules.rows.cross_entropy_backward(names[probability.dtype], names[kind]),
-        *_worth(probability),
     )
     if builtin is None:
         return None
@@ -382,7 +374,7 @@ def _logsumexp(arrays: list[Any], params: dict[str, Any]) -> Any:
     if found is None or modules is None or x.dtype not in _FLOAT_NP:
         return None
     names = modules.lower.NP_TYPES
-    builtin = native.kernel(("logsumexp", x.dtype), lambda: modules.rows.logsumexp(names[x.dtype], names[_compute(x.dtype)]), *_worth(x))
+    builtin = native.kernel(("logsumexp", x.dtype), lambda: modules.rows.logsumexp(names[x.dtype], names[_compute(x.dtype)]))
     if builtin is None:
         return None
     out = np.empty((*x.shape[:-1], 1) if params["keepdim"] else x.shape[:-1], x.dtype)

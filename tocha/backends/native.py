@@ -1,8 +1,8 @@
 """The second tier of the CPU backend: which calls run as native kernels (tocha.inductor) instead of NumPy.
 
 `pointwise(...)` and `prim(...)` return the result, or None: then NumPy computes it. None is the answer for small arrays, where NumPy's call
-is cheaper; for what has no kernel; and while a kernel is being compiled, which happens in a background thread. Kernels are
-compiled for large arrays only, but once there, they serve smaller ones too.
+is cheaper, and for what has no kernel. Which tier serves a call depends on its sizes and types alone, never on what ran before, so that
+repeating a call, or a program, repeats its bits; a kernel not in the cache is compiled while the first call waits (see tocha.inductor.service).
 `TOCHA_EAGER=numpy` switches the tier off, `TOCHA_NATIVE_MIN=n` sets the least number of elements everywhere.
 """
 
@@ -20,11 +20,7 @@ import numpy as np
 # loop of a function such as exp; "rule": several loops; "half": NumPy computes half types one by one, or casts; "reduce": reductions;
 # "row": softmax, layer norm, cross entropy; "copy": casts and choices.
 # "conv": multiply-adds of a convolution, whose kernels take 6 µs to enter (above this they were never slower than NumPy).
-LEAST = {
-    "ufunc": 49152, "function": 8192, "rule": 2048, "half": 1, "reduce": 16384, "row": 64, "copy": 8192, "conv": 32768,
-    # From how many elements on a kernel that isn't there is compiled.
-    "compile": 16384, "compile half": 512,
-}  # fmt: skip
+LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "copy": 16384, "conv": 32768}
 _forced = str(1 << 62) if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
 if _forced:
     LEAST = dict.fromkeys(LEAST, int(_forced))
@@ -32,17 +28,10 @@ _FUNCTIONS = frozenset((  # ufuncs that compute long enough for a kernel to win 
     "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "hypot", "log",
     "log10", "log1p", "log2", "logaddexp", "logaddexp2", "power", "sin", "sinh", "tan", "tanh",
 ))  # fmt: skip
-_NEVER = 1 << 62  # more elements than any array has
 _VARIANTS = 16  # kernels of one rule and layout for different parameters; a rule that needs more is left to NumPy
 
 _ndarray = np.ndarray
 _kernels: dict[Any, list[Any]] = {}
-
-
-def reproducible(on: bool) -> None:
-    """Whether calls wait for their kernel, so that the same program computes the same bits in every run, a first one too."""
-    if modules := inductor():
-        modules.service.wait = on
 
 
 def kind_of(ufunc: Any) -> str:
@@ -80,7 +69,7 @@ def inductor() -> Modules | None:
 def _forget_pending() -> None:
     """In a child after fork: nobody compiles what was asked for."""
     for variants in _kernels.values():
-        variants[:] = [v for v in variants if v.builtin is not None]
+        variants[:] = [v for v in variants if not v.pending]
     for key in [k for k, builtin in _built.items() if builtin is None]:
         del _built[key]
 
@@ -88,12 +77,10 @@ def _forget_pending() -> None:
 _built: dict[Any, Any] = {}
 
 
-def kernel(key: Any, make: Callable[[], Any], size: int = _NEVER, half: bool = False) -> Any:
-    """The builtin of the kernel that `make()` describes, for arrays of `size` elements; None until it is compiled, and if it can't be."""
+def kernel(key: Any, make: Callable[[], Any]) -> Any:
+    """The builtin of the kernel that `make()` describes; None until it is compiled, and if it can't be."""
     modules = inductor()
     assert modules is not None
-    if key not in _built and size < LEAST["compile half" if half else "compile"]:
-        return None
     return built(key, lambda: modules.entry.build(make(), 1))
 
 
@@ -106,6 +93,9 @@ def built(key: Any, build: Callable[[], Any]) -> Any:
         _built[key] = None
         service.request(build, lambda got: _built.__setitem__(key, got))
     found = _built[key]
+    if found is None and service.now():  # another thread is at it
+        service.settle(lambda: _built[key] is not None)
+        found = _built[key]
     return None if found is service.FAILED else found
 
 
@@ -128,7 +118,14 @@ class _Variant:
     def __init__(self, params: dict[str, Any], holds: Any) -> None:
         self.builtin: Any = None
         self.made: Any = None
+        self.pending = True
         self.params, self.holds = params, holds
+
+    def settle(self) -> None:
+        """Wait for another thread that compiles it, unless that happens in the background."""
+        modules = inductor()
+        if modules and modules.service.now():
+            modules.service.settle(lambda: not self.pending)
 
     def serves(self, params: dict[str, Any]) -> bool:
         """Whether it computes the call with these parameters."""
@@ -160,7 +157,7 @@ def pointwise(
             shape, flat = broadcast([a.shape for a in arrays]), False
             size = math.prod(shape)
             break
-    if size < LEAST[kind] or size == 0 or (not _kernels and size < LEAST["compile half"]):
+    if size < LEAST[kind] or size == 0:
         return None
     if into is not None:
         if into.shape != shape or into.dtype is not target or _overlaps(into, arrays):
@@ -181,11 +178,11 @@ def pointwise(
         if variant.serves(params):
             break
     else:
-        if size < LEAST["compile half" if kind == "half" else "compile"]:
-            return None
         variant = _new_variant(variants, rule, types, compute, target, params, place)
         if variant is None:
             return None
+    if variant.pending:
+        variant.settle()
     builtin = variant.builtin
     if builtin is None or (into is not None and variant.made.again):
         return None
@@ -297,14 +294,13 @@ def _ask(modules: Any, variant: _Variant, rule: Any, types: Any, compute: Any, t
         if result is not service.FAILED:
             variant.made = result[0]
             variant.builtin = result[1]
+        variant.pending = False
 
     service.request(make, put)
 
 
 def prim(name: str, arrays: list[Any], params: dict[str, Any]) -> Any:
     """The result of a primitive that isn't pointwise, as its kernel returns it; None if NumPy shall compute it."""
-    if not _built and max([a.size for a in arrays if a is not None]) < LEAST["compile half"]:
-        return None  # not worth importing the compiler
     from tocha.backends._native_prims import RUNS
 
     return RUNS[name](arrays, params)

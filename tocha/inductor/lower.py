@@ -79,6 +79,8 @@ class Value:
 
     @property
     def dtype(self) -> Any:
+        if self.names:  # rules tell numbers from arrays by it
+            raise AttributeError("a number has no dtype")
         return DTYPES[self.expr.type]
 
     @property

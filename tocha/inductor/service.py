@@ -1,7 +1,8 @@
-"""Kernels on request: taken from the cache at once, else compiled in the background while the caller does without.
+"""Kernels on request: from the cache on disk, else compiled while the caller waits (once a machine, some 10 to 100 ms each), so that a call
+computes the same bits every time. Refused kernels are remembered.
 
-So a process whose kernels are all cached computes the same bits in every run; a first run switches from NumPy to a kernel when that
-is ready, which may change last bits in between. `TOCHA_COMPILE=now` compiles at once instead.
+`TOCHA_COMPILE=background` lets NumPy serve until a kernel is ready instead, and the last digits of results change then. `strict` lets defects
+of the compiler show as errors rather than leave the call to NumPy.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import atexit
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,12 +23,19 @@ _requests: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | N
 _worker: threading.Thread | None = None
 failures: list[str] = []  # why kernels were refused, for `tocha doctor`
 compiled = 0
-wait = False  # set by torch.use_deterministic_algorithms
 
 
 def now() -> bool:
-    """Whether the caller waits for its kernel: `TOCHA_COMPILE=now`, or `strict`, which also lets defects of the compiler show."""
-    return wait or os.environ.get("TOCHA_COMPILE") in ("now", "strict")
+    """Whether callers wait for their kernels."""
+    return os.environ.get("TOCHA_COMPILE") != "background"
+
+
+def settle(done: Callable[[], bool]) -> None:
+    """Wait until another thread has compiled what `done` asks for."""
+    while not done():
+        with jit.LOCK:
+            pass
+        time.sleep(0.001)
 
 
 def request(make: Callable[[], Any], put: Callable[[Any], None]) -> None:
@@ -69,8 +78,12 @@ def _serve(make: Callable[[], Any], put: Callable[[Any], None]) -> None:
             made = make()
     except jit.NotCached:
         raise
+    except (KeyboardInterrupt, SystemExit):
+        put(FAILED)  # others may be waiting
+        raise
     except Exception as error:  # whatever goes wrong here, NumPy serves
         if os.environ.get("TOCHA_COMPILE") == "strict" and not isinstance(error, (Unsupported, jit.CompileError)):
+            put(FAILED)
             raise
         failures.append(f"{error.__class__.__name__}: {error}")
         del failures[:-100]

@@ -153,7 +153,7 @@ def _inside(g: Any, x: Any, min: Any, max: Any) -> Any:
 
 def _clamp(o: Any, x: Any, *, min: Any, max: Any) -> Any:
     if x.dtype.kind != "f":  # NumPy takes plain numbers as a float array's type
-        min, max = (None if bound is None or hasattr(bound, "dtype") else number(bound, x.dtype) for bound in (min, max))
+        min, max = (bound if bound is None or hasattr(bound, "dtype") else number(bound, x.dtype) for bound in (min, max))
     if min is not None:
         x = o.maximum(x, min)
     return x if max is None else o.minimum(x, max)
