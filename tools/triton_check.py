@@ -93,16 +93,17 @@ def _some(errors: dict[str, str]) -> Report:
 
 
 def check_pointwise(kind: str) -> Report:
-    """Every rule on one type: kernels there are, those of equal bits, and the distances of others."""
+    """Every rule on one type: how many give the CPU kernel's bits, and the distances of others in ulp."""
     _without_torch()
     import cupy
     import numpy as np
 
     from tests.inductor.test_pointwise import PARAMS
     from tocha.backends import _cuda_kernels, cuda, native
+    from tocha.inductor import service
     from tocha.prims.pointwise import ALL
 
-    equal, close, wrong, refused, errors = 0, {}, {}, 0, {}
+    equal, close, wrong, refused, errors, left, failed = 0, {}, {}, 0, {}, [], 0
     started = time.perf_counter()
     for name, rule in sorted(ALL.items()):
         params = PARAMS.get(name, {})
@@ -122,11 +123,13 @@ def check_pointwise(kind: str) -> Report:
                 break
             try:
                 given = [_seen(cuda.from_host(a), layout) for a in arrays]
+                failed = len(service.failures)
                 got = _cuda_kernels.pointwise(rule, given, compute, target, params, rule.broadcast)
+                if got is None and len(service.failures) == failed:
+                    left.append(f"{name} {layout}")
+                    continue
                 if got is None:
-                    from tocha.inductor import service
-
-                    errors[f"{name} {layout}"] = "no kernel: " + (service.failures[-1][:600] if service.failures else "refused")
+                    errors[f"{name} {layout}"] = "no kernel: " + service.failures[-1][:600]
                     continue
                 apart = _distance(cuda.to_host(got), want)
             except Exception as error:
@@ -134,13 +137,13 @@ def check_pointwise(kind: str) -> Report:
                 continue
             if apart == 0:
                 equal += 1
-            elif apart <= 4:
+            elif apart <= (8 if kind == "float64" else 4):
                 close[f"{name} {layout}"] = round(apart, 2)
             else:
                 wrong[f"{name} {layout}"] = apart
     cupy.cuda.runtime.deviceSynchronize()
     return {
-        "equal bits": equal, "within 4 ulp": close, "differ": wrong, "no kernel on the CPU": refused, "errors": _some(errors),
+        "equal bits": equal, "close": close, "differ": wrong, "no kernel on the CPU": refused, "left to CuPy": left, "errors": _some(errors),
         "seconds": round(time.perf_counter() - started, 1),
     }  # fmt: skip
 

@@ -20,7 +20,7 @@ from tocha.dtypes import HALF_NP
 
 cupy: Any = cuda.cupy
 _FLOAT32 = np.dtype(np.float32)
-_FLOAT_NP = frozenset((_FLOAT32, np.dtype(np.float64), *(d for d in HALF_NP if d.itemsize == 2)))
+FLOAT_NP = frozenset((_FLOAT32, np.dtype(np.float64), *(d for d in HALF_NP if d.itemsize == 2)))
 _kernels: dict[Any, Any] = {}
 
 
@@ -46,12 +46,16 @@ class _Variant:
         """Whether it computes the call with these parameters."""
         for name, value in params.items():
             mine = self.params[name]
-            if (value.__class__ is not float or mine.__class__ is not float) and (mine.__class__ is not value.__class__ or mine != value):
+            if (value.__class__ is not float or mine.__class__ is not float) and (
+                mine.__class__ is not value.__class__ or mine != value
+            ):
                 return False
         return holds(self.made.guards, params)
 
 
-def pointwise(rule: Any, operands: list[Any], compute: Any, target: Any, params: dict[str, Any], broadcast: Callable[..., tuple[int, ...]]) -> Any:
+def pointwise(
+    rule: Any, operands: list[Any], compute: Any, target: Any, params: dict[str, Any], broadcast: Callable[..., tuple[int, ...]]
+) -> Any:
     """`rule.impl` on CuPy arrays and numbers, computed in dtype `compute` and stored as `target`; None if CuPy shall do it."""
     modules, launch = native.inductor(), launcher()
     if launch is None or modules is None:
@@ -88,14 +92,17 @@ def pointwise(rule: Any, operands: list[Any], compute: Any, target: Any, params:
         out = cupy.empty(shape, target)
         sizes, span = {}, count
     else:
-        out = cupy.empty(place.shape, target)
-        out = out if place.transpose is None else out.transpose(place.transpose)
+        item = place.like.itemsize
+        strides = [s // item * target.itemsize for s in place.like.strides]
+        out = cupy.ndarray(shape, target, cupy.cuda.alloc(count * target.itemsize), strides)
         sizes = native.remember((memory, variant.made.kernel), lambda: launch.place_sizes(variant.made.kernel, place.layout))
         span = native.remember((memory, "span"), lambda: launch.span_of(place.layout))
     return out if variant.kernel.elements([out, *arrays], numbers, count, sizes, span) else None
 
 
-def _variant(modules: Any, launch: Any, rule: Any, types: Any, compute: Any, target: Any, params: dict[str, Any], place: Any) -> _Variant | None:
+def _variant(
+    modules: Any, launch: Any, rule: Any, types: Any, compute: Any, target: Any, params: dict[str, Any], place: Any
+) -> _Variant | None:
     names, arrays = modules.lower.NP_TYPES, 1 + sum(t is not None for t in types)
     dimensions, inner = (1, "1" * arrays) if place is None else place.key
     try:
@@ -125,7 +132,7 @@ def _compute(dtype: Any) -> Any:
 def _on_rows(name: str) -> Callable[..., Any]:
     def run(arrays: list[Any], params: dict[str, Any]) -> Any:
         x, modules = arrays[0], native.inductor()
-        if modules is None or not x.ndim or not x.size or params["dim"] not in (-1, x.ndim - 1) or x.dtype not in _FLOAT_NP:
+        if modules is None or not x.ndim or not x.size or params["dim"] not in (-1, x.ndim - 1) or x.dtype not in FLOAT_NP:
             return None
         if any(a.dtype != x.dtype or a.shape != x.shape or not a.flags.c_contiguous for a in arrays):
             return None
@@ -142,7 +149,7 @@ def _standardize(arrays: list[Any], params: dict[str, Any]) -> Any:
     from tocha.backends._native_prims import _is_vector, _standardized_rows
 
     x, modules = arrays[0], native.inductor()
-    if modules is None or x.dtype not in _FLOAT_NP or not x.flags.c_contiguous:
+    if modules is None or x.dtype not in FLOAT_NP or not x.flags.c_contiguous:
         return None
     rows = _standardized_rows(x, params)
     if rows is None or not all(_is_vector(a, rows[1]) for a in arrays[1:]):
@@ -162,8 +169,8 @@ RUNS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def prim(name: str, arrays: list[Any], params: dict[str, Any]) -> Any:
+def prim(name: str, params: dict[str, Any], *arrays: Any) -> Any:
     """The result of a primitive that isn't pointwise, as its kernel returns it; None if CuPy shall compute it."""
     if launcher() is None or any(a is not None and a.__class__ is not cupy.ndarray for a in arrays):
         return None
-    return RUNS[name](arrays, params)
+    return RUNS[name](list(arrays), params)

@@ -6,6 +6,7 @@ the spelling of `_SPELLING`, then among CuPy's special functions. Nothing here n
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -32,6 +33,9 @@ _SPELLING = {
 }  # fmt: skip
 # Half types on which CuPy's own loops compute in float32 and round once, by NumPy's name of the function.
 HALF_FUNCTIONS = frozenset(("add", "subtract", "multiply", "divide", "negative", "maximum", "minimum"))
+# Primitives that have a kernel of their own (tocha.backends._cuda_kernels).
+FUSED = frozenset(("softmax", "log_softmax", "softmax_backward", "log_softmax_backward", "standardize"))
+FUSED_LEAST = 1 << 20  # elements from which on Triton's kernel of a single function is faster than CuPy's, measured on an H200
 # Primitives whose products cuBLAS accumulates in float32 by itself.
 HALF_PRODUCTS = frozenset(("mm", "mv", "linear", "linear_backward"))
 
@@ -122,7 +126,34 @@ def run_prim(prim: Any, arrays: list[Any], params: dict[str, Any]) -> Any:
     for a in arrays:
         if a is not None and a.dtype in _BYTES and prim.name not in _OWN_WAY:
             return _run_on_bytes(prim, arrays, params, a.dtype)
+    if prim.name in FUSED and (got := run(functools.partial(_fused().prim, prim.name, params), *arrays)) is not None:
+        return got
     return run(prim.impl, _SELF, *arrays, **params)
+
+
+@functools.cache
+def _fused() -> Any:
+    """The module of fused kernels."""
+    from tocha.backends import _cuda_kernels
+
+    return _cuda_kernels
+
+
+def fused(rule: Any, arrays: list[Any], given: Any, inner: Any, target: Any, params: dict[str, Any]) -> Any:
+    """A pointwise rule on operands of float type `given`, computed as `inner`, as one kernel; None if CuPy is to compute it, as it does
+    single functions of small arrays (it enters its kernels sooner, but those move half the bytes a second)."""
+    single = rule.ufunc is not None and (inner is given or rule.ufunc.__name__ in HALF_FUNCTIONS)
+    for a in arrays:  # no builtins here that NumPy has a function of that name for: names of this module are CuPy's
+        if hasattr(a, "strides") and a.ndim and a.__class__ is not cupy.ndarray:
+            return None
+        if a.__class__ is cupy.ndarray:
+            if a.dtype != given:
+                return None
+            single = single and a.size < FUSED_LEAST
+    kernels = _fused()
+    if single or given not in kernels.FLOAT_NP:
+        return None
+    return run(lambda *operands: kernels.pointwise(rule, list(operands), inner, target, params, rule.broadcast), *arrays)
 
 
 def _run_on_bytes(prim: Any, arrays: list[Any], params: dict[str, Any], kind: Any) -> Any:

@@ -55,6 +55,9 @@ _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<",
     "le": "<=", "gt": ">", "ge": ">=",
 }  # fmt: skip
+_TAKEN = (
+    "tl", "triton", "libdevice", "unit", "units", "element", "elements", "here", "inside", "mask", "j", "start", "hard", "value", "BLOCK", "ROWS",
+)  # fmt: skip
 _ZERO, _ONE = Const(0, "index"), Const(1, "index")
 _J, _UNIT = Index("j"), Index("unit")
 _LONG = 88  # characters of an expression that gets a line and a name of its own
@@ -118,7 +121,9 @@ class _Rewriter:
     def rebuilt(self, x: Any) -> Any:
         if isinstance(x, Const):
             return x
-        fields = [tuple(map(self, v)) if v.__class__ is tuple else self(v) if isinstance(v, Expr) else v for v in x.__dict__.values()]
+        fields = [
+            tuple(map(self, v)) if v.__class__ is tuple else self(v) if isinstance(v, Expr) else v for v in x.__dict__.values()
+        ]
         if isinstance(x, Binary) and x.x.type == "index":
             _, a, b = fields
             if b is _ONE and x.op in ("div", "rem"):
@@ -178,7 +183,9 @@ class _Rows:
         if len(inner) == 1:
             loop: Any = s.body[inner[0]]
             start, stop = loop.start, loop.stop
-            by_block = isinstance(start, Binary) and start.op == "mul" and start.x is Index(s.index) and isinstance(start.y, Const)
+            by_block = (
+                isinstance(start, Binary) and start.op == "mul" and start.x is Index(s.index) and isinstance(start.y, Const)
+            )
             if by_block and loop.kind == "vector" and isinstance(stop, Binary) and stop.op == "min" and stop.x is start + start.y:
                 return self.each(s.body[: inner[0]], loop, s.body[inner[0] + 1 :], start, stop.y)
         raise Unsupported("a loop that is neither along a row nor over blocks of one")
@@ -206,12 +213,15 @@ class _Rows:
             if any(t.buffer == b for t in stores for b, _ in self.stored):
                 raise Unsupported("a condition on what is stored again")
             self.written |= {t.buffer for t in stores}
-            return If(condition, tuple([Store(t.buffer, self.rewrite(t.offset, names), self.rewrite(t.value, names)) for t in stores]))
+            return If(
+                condition, tuple([Store(t.buffer, self.rewrite(t.offset, names), self.rewrite(t.value, names)) for t in stores])
+            )
         if isinstance(s, (Declare, Assign, Accumulate)):
             value = self.rewrite(s.value, names)
             self.versions[s.name] = self.versions.get(s.name, 0) + 1
-            kind: Any = s
-            return Declare(s.name, s.type, value) if isinstance(s, Declare) else Assign(s.name, value) if isinstance(s, Assign) else Accumulate(kind.op, s.name, value)
+            if isinstance(s, Declare):
+                return Declare(s.name, s.type, value)
+            return Assign(s.name, value) if isinstance(s, Assign) else Accumulate(s.op, s.name, value)
         raise Unsupported(f"{s.__class__.__name__} in a row kernel")
 
     def rewrite(self, x: Expr, names: dict[Any, Any]) -> Expr:
@@ -274,8 +284,12 @@ class _Printer:
         self.lines: list[str] = []
         self.names: dict[Expr, str] = {}
         self.uses: dict[Node, int] = {}
-        self.taken = {"tl", "triton", "libdevice", "unit", "units", "element", "elements", "here", "inside", "mask", "j", "start", "hard", "value", "BLOCK", "ROWS"}
-        self.taken |= {b.name + "_ptr" for b in kernel.buffers} | {p.name for p in kernel.params} | {s.name for s in kernel.sizes}
+        self.taken = (
+            set(_TAKEN)
+            | {b.name + "_ptr" for b in kernel.buffers}
+            | {p.name for p in kernel.params}
+            | {s.name for s in kernel.sizes}
+        )
         self.used: set[Expr] = set()
         self.numbers: dict[str, int] = {}
         self.combines: dict[str, None] = {}
@@ -469,7 +483,11 @@ class _Printer:
 
     def argument(self, x: Expr) -> str:
         """x as an argument of a function, where Triton takes numbers for int32 or float32."""
-        if isinstance(x, Const) and x.type != "i32" and not (x.type == "f32" and (x.value == 0 or 2.0**-126 <= abs(x.value) < 2.0**127)):
+        if (
+            isinstance(x, Const)
+            and x.type != "i32"
+            and not (x.type == "f32" and (x.value == 0 or 2.0**-126 <= abs(x.value) < 2.0**127))
+        ):
             return f"tl.full([], {_number(x)}, {TYPES[x.type]})"
         return self.text(x)
 
@@ -494,6 +512,8 @@ class _Printer:
         if isinstance(x, Convert):
             return self.convert(x)
         if isinstance(x, Call):
+            if x.function.startswith("nextafter"):
+                raise Unsupported("nextafter: CUDA's steps over denormal numbers")
             function = x.function[:-1] if x.type == "f32" and x.function != "erf" and x.function.endswith("f") else x.function
             return f"libdevice.{function}({', '.join(map(self.argument, x.arguments))})"
         raise Unsupported(f"no Triton for {x.__class__.__name__}")
@@ -544,7 +564,11 @@ def _infix(x: Expr) -> bool:
     """Whether x is printed with an operator between its operands, or before."""
     if isinstance(x, Binary):
         return not (x.op in ("max", "min", "copysign") or (x.op == "div" and x.type == "f32"))
-    return isinstance(x, Compare) or (isinstance(x, Unary) and x.op in ("neg", "not")) or (isinstance(x, Convert) and x.type == "bool")
+    return (
+        isinstance(x, Compare)
+        or (isinstance(x, Unary) and x.op in ("neg", "not"))
+        or (isinstance(x, Convert) and x.type == "bool")
+    )
 
 
 def _number(x: Const, tight: bool = False) -> str:

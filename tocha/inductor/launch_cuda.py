@@ -108,7 +108,9 @@ def _compile(source: Source, types: dict[str, str], shape: Shape, divisible: tup
         from triton.backends.compiler import GPUTarget
         from triton.compiler import ASTSource
     except ImportError as error:
-        raise CompileError(f"CUDA kernels are compiled with Triton, which could not be imported ({error}): pip install triton") from error
+        raise CompileError(
+            f"CUDA kernels are compiled with Triton, which could not be imported ({error}): pip install triton"
+        ) from error
     names = list(types)
     constants = {(names.index("BLOCK"),): shape.block} | ({(names.index("ROWS"),): shape.rows} if source.rows else {})
     attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in divisible}
@@ -161,19 +163,25 @@ class CudaKernel:
         `span` is more than any offset."""
         return self._launch(arrays, params, count, sizes, flat_shape(), False, max(span, count) > _NARROW)
 
-    def rows(self, arrays: list[Any], params: list[Any], units: int, n: int, sizes: dict[str, int] | None = None, span: int = 0) -> bool:
+    def rows(
+        self, arrays: list[Any], params: list[Any], units: int, n: int, sizes: dict[str, int] | None = None, span: int = 0
+    ) -> bool:
         """Run a row kernel for `units` rows of n elements. Outputs must not be inputs where rows are longer than 16384."""
         shape, looped = row_shape(n)
-        return self._launch(arrays, params, units, {"n": n} if sizes is None else sizes, shape, looped, max(span, units * n) > _NARROW)
+        return self._launch(
+            arrays, params, units, {"n": n} if sizes is None else sizes, shape, looped, max(span, units * n) > _NARROW
+        )
 
-    def _launch(self, arrays: list[Any], params: list[Any], count: int, sizes: dict[str, int], shape: Shape, looped: bool, wide: bool) -> bool:
+    def _launch(
+        self, arrays: list[Any], params: list[Any], count: int, sizes: dict[str, int], shape: Shape, looped: bool, wide: bool
+    ) -> bool:
         if count == 0:
             return True
         source = self.source(looped, wide)
         pointers = [a.data.ptr for a in arrays]
         given = [sizes[name] for name in source.sizes]
         index = np.int64 if wide else np.int32
-        known = tuple([p % 16 == 0 for p in pointers]), tuple([n % 16 == 0 for n in given])
+        known = tuple([p % 16 == 0 for p in pointers]), tuple([n % 16 == 0 for n in (*given, count)])
         key = (arrays[0].device.id, shape, looped, wide, known)
         found = self.functions.get(key)
         if found.__class__ is not _Function:
@@ -181,7 +189,7 @@ class CudaKernel:
             if found is None:
                 return False
         scalars = [_SCALARS[type](v) for v, (_, type) in zip(params, source.params, strict=True)]
-        arguments = (*map(np.uint64, pointers), *scalars, *map(index, given), index(count), *found.extra)
+        arguments = (*arrays, *scalars, *map(index, given), index(count), *found.extra)
         each = shape.rows or shape.block
         found.function((-(-count // each), 1, 1), (shape.warps * 32, 1, 1), arguments, shared_mem=found.shared)
         return True
@@ -191,12 +199,14 @@ class CudaKernel:
         if key not in self.functions:
             import cupy
 
-            names = [f"{name}_ptr" for name, _ in source.buffers] + list(source.sizes)
+            names = [*[f"{name}_ptr" for name, _ in source.buffers], *source.sizes, "units" if source.rows else "elements"]
             divisible = tuple([n for n, yes in zip(names, (*known[0], *known[1]), strict=True) if yes])
             capability = int(cupy.cuda.Device().compute_capability)
             if self.later:
                 self.functions[key] = None
-                service.request(lambda: compiled(source, wide, shape, divisible, capability), lambda got: self.functions.__setitem__(key, got))
+                service.request(
+                    lambda: compiled(source, wide, shape, divisible, capability), lambda got: self.functions.__setitem__(key, got)
+                )
             else:
                 self.functions[key] = compiled(source, wide, shape, divisible, capability)
         made = self.functions[key]
