@@ -1,5 +1,6 @@
 """Tensors over other objects' memory."""
 
+import numpy as np
 import pytest
 
 import tocha
@@ -32,3 +33,24 @@ def test_frombuffer_of_other_objects():
     with pytest.warns(UserWarning, match="not writable"):
         x = tocha.frombuffer(b"abc", dtype=tocha.uint8)
     assert x.tolist() == [97, 98, 99]
+
+
+def test_the_array_interface_shares_memory_both_ways() -> None:
+    x = tocha.arange(6.0).reshape(2, 3).t()
+    interface = x.__array_interface__
+    assert interface["shape"] == (3, 2)
+    view = np.asarray(x)
+    view[0, 1] = 50
+    assert x[0, 1].item() == 50
+
+    class Exporter:
+        __array_interface__ = view.__array_interface__
+        owner = view
+
+    shared = tocha.as_tensor(Exporter())
+    shared[2, 0] = -1
+    assert x[2, 0].item() == -1
+    with pytest.raises(RuntimeError, match=r"detach\(\)\.numpy\(\)"):
+        np.asarray(tocha.ones(2, requires_grad=True))
+    kept = np.asarray(tocha.full((100,), 3.0))  # its tensor is gone
+    assert kept.sum() == 300

@@ -258,6 +258,12 @@ def __array__(input: Tensor, dtype: Any = None, copy: bool | None = None) -> Any
     return a.copy() if copy else a
 
 
+@op("property")
+def __array_interface__(input: Tensor) -> Any:
+    """NumPy's array interface: consumers share the memory. Refused where `numpy()` is."""
+    return numpy(input).__array_interface__
+
+
 @op("method")
 def __array_wrap__(input: Tensor, array: Any, context: Any = None, return_scalar: bool = False) -> Tensor:
     """What NumPy's functions on tensors return: tensors on the arrays they computed."""

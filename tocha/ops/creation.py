@@ -208,7 +208,7 @@ def _to_array(data: Any, dtype: DType | None) -> tuple[Any, DType]:
         return _cast_array(data, found, (data,)), found
     if isinstance(data, (str, bytes)):
         raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
-    if hasattr(data, "__array__") and not isinstance(data, (list, tuple)):
+    if (hasattr(data, "__array__") or hasattr(data, "__array_interface__")) and not isinstance(data, (list, tuple)):
         array = np.asarray(data)
         return array, dtype or dtypes.from_numpy(array.dtype)
     return _from_sequence(data, dtype)
@@ -366,10 +366,10 @@ def as_tensor(
     if isinstance(data, Tensor):
         out = data if device is None and dtype is None else data.to(device=device or data.device, dtype=dtype or data.dtype)
         out = out.detach().clone() if copy and out is data else out
-    elif isinstance(data, np.ndarray) and not copy:
+    elif (isinstance(data, np.ndarray) or hasattr(data, "__array_interface__")) and not isinstance(data, np.generic) and not copy:
         from tocha.ops.convert import from_numpy
 
-        out = from_numpy(data)
+        out = from_numpy(np.asarray(data))
         out = out.to(device=to_device(device), dtype=dtype or out.dtype)
     elif hasattr(data, "__dlpack__") and not isinstance(data, np.generic) and not copy:
         from tocha.ops.convert import from_dlpack
