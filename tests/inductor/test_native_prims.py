@@ -110,7 +110,13 @@ def test_casts_round_as_numpy_does(source: Any, target: Any) -> None:
     if source.itemsize == 2:
         x = np.arange(1 << 16, dtype=np.uint16).view(source)
     elif source.kind == "f":
-        x = np.concatenate([_normal(4000), _normal(4000) * np.float32(1e-40), np.array([0, -0.0, np.inf, -np.inf, 3e38, 65504, 65520, 1e-8], "f")]).astype(source)
+        x = np.concatenate(
+            [
+                _normal(4000),
+                _normal(4000) * np.float32(1e-40),
+                np.array([0, -0.0, np.inf, -np.inf, 3e38, 65504, 65520, 1e-8], "f"),
+            ]
+        ).astype(source)
     else:
         x = RNG.integers(-100, 100, 5000).astype(source)
     got = run("cast", x, dtype=target)

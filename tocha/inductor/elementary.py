@@ -1,11 +1,13 @@
 """Elementary functions as loop IR: polynomials that LLVM vectorises, or calls of the C library.
 
-float32: exp, exp2, expm1, log, log1p, tanh and erf are computed in float32 (at most 1.5 ulp); all others in float64 with polynomials of some 36 bits, which
-needs no tricks against cancellation and rounds once. float64: exp, exp2, log, sin, cos and tan are polynomials of full accuracy, the rest is libm.
+float32: exp, exp2, expm1, log, log1p, tanh and erf are computed in float32 (at most 1.5 ulp); all others in float64
+with polynomials of some 36 bits, which needs no tricks against cancellation and rounds once. float64: exp, exp2, log,
+sin, cos and tan are polynomials of full accuracy, the rest is libm.
 
-Method: reduce the argument to a small interval (Cody and Waite 1980), evaluate a polynomial by Horner's rule, put the result back
-together. Polynomials are minimax fits (Remez) made for these intervals; each table says what it approximates and the error.
-A function that is only right for part of its arguments names the others `hard`: those elements are computed again, one by one, with libm.
+Method: reduce the argument to a small interval (Cody and Waite 1980), evaluate a polynomial by Horner's rule, put the
+result back together. Polynomials are minimax fits (Remez) made for these intervals; each table says what it
+approximates and the error. A function that is only right for part of its arguments names the others `hard`: those
+elements are computed again, one by one, with libm.
 """
 
 from __future__ import annotations
@@ -51,7 +53,14 @@ _LOG_64 = (
 _SIN_MEDIUM = (2.7182376425140196e-6, -0.00019839327183296095, 0.0083333293624668801, -0.16666666641428782)
 _COS_MEDIUM = (-2.7209563057344791e-7, 2.4799511979143211e-5, -0.0013888883723599602, 0.04166666662249118)
 _SIN_64 = (1.589650683772896e-10, -2.5050753300920358e-8, 2.7557313662322523e-6, -0.00019841269829726104, 0.0083333333333223166, -0.16666666666666632)
-_COS_64 = (-1.1359458203116798e-11, 2.0875719759804634e-9, -2.7557314327669819e-7, 2.4801587289401324e-5, -0.0013888888888874003, 0.041666666666666599)
+_COS_64 = (
+    -1.1359458203116798e-11,
+    2.0875719759804634e-9,
+    -2.7557314327669819e-7,
+    2.4801587289401324e-5,
+    -0.0013888888888874003,
+    0.041666666666666599,
+)
 # tanh x = x + x³P(x²), |x| ≤ 0.625: 2^-28
 _TANH_32 = (-0.005717088051619592, 0.02065063089577606, -0.053743513660594843, 0.13331491514542072, -0.3333328393634317)
 # atan x = x + x³P(x²), |x| ≤ 1: 2^-34; asin x = x + x³P(x²), |x| ≤ 1/2: 2^-40

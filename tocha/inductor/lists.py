@@ -2,10 +2,12 @@
 
     builtin(list of arrays for each buffer…, scalar arguments…) -> bool
 
-Row i of the lists, one array for each buffer, is what the kernel's flat loop runs over; rows are laid end to end and cut into pieces for the pool, so that
-many small arrays and few large ones are both shared out. The builtin looks at every array first: the type the kernel has for the buffer, dense in C order, one
-shape in a row, no two of a row in one place. It returns False, with nothing written, where that doesn't hold: the caller does it another
-way. Rows that overlap each other in memory (parameters sharing theirs) are run in order on one thread. A row costs some 10 ns a buffer.
+Row i of the lists, one array for each buffer, is what the kernel's flat loop runs over; rows are laid end to end and
+cut into pieces for the pool, so that many small arrays and few large ones are both shared out. The builtin looks at
+every array first: the type the kernel has for the buffer, dense in C order, one shape in a row, no two of a row in
+one place. It returns False, with nothing written, where that doesn't hold: the caller does it another way. Rows that
+overlap each other in memory (parameters sharing theirs) are run in order on one thread. A row costs some 10 ns a
+buffer.
 """
 
 from __future__ import annotations

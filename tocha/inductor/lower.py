@@ -2,10 +2,11 @@
 
     value, run = trace(rule, operands, params)
 
-A rule is the same lambda that NumPy interprets; it sees `Value`s, which have a dtype and take Python numbers as operands. Numbers among its parameters
-become arguments of the kernel, so that another number needs no other kernel; where the rule branches on one (`if exponent == 2`), the outcome is
-noted as a guard, and the kernel serves calls for which it comes out the same. What a rule does that has no meaning here (looking at shapes, asking
-whether any element …) raises Unsupported, and NumPy serves it.
+A rule is the same lambda that NumPy interprets; it sees `Value`s, which have a dtype and take Python numbers as
+operands. Numbers among its parameters become arguments of the kernel, so that another number needs no other kernel;
+where the rule branches on one (`if exponent == 2`), the outcome is noted as a guard, and the kernel serves calls for
+which it comes out the same. What a rule does that has no meaning here (looking at shapes, asking whether any element
+…) raises Unsupported, and NumPy serves it.
 """
 
 from __future__ import annotations
@@ -72,7 +73,15 @@ class Value:
 
     __slots__ = ("expr", "name", "names", "number", "trace", "weak")
 
-    def __init__(self, trace: Trace, expr: Expr, number: Any = None, names: tuple[str, ...] = (), name: str | None = None, weak: bool = False) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        expr: Expr,
+        number: Any = None,
+        names: tuple[str, ...] = (),
+        name: str | None = None,
+        weak: bool = False,
+    ) -> None:
         self.trace, self.expr, self.number = trace, expr, number
         self.names, self.name = names, name  # the parameters it is made of; the one it is
         self.weak = weak or bool(names)

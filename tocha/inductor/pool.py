@@ -1,10 +1,11 @@
 """The threads kernels run on: a pool of our own, written in LLVM IR.
 
-`tocha_run(task, ctx, n, grain)` runs `task(ctx, lo, hi)` on pieces of 0 … n that are multiples of `grain` long. Threads take pieces from a counter until none
-are left, the caller included; the caller waits only for threads that took one, so a thread that doesn't get a CPU delays nobody.
-Idle threads spin for some 50 µs, then sleep on a condition variable. A second caller at the same time, or a task that itself calls,
-runs its pieces itself. After fork() the child's pool is empty and fills when first used. Which thread runs a piece never
-shows in results: what a piece computes depends on its bounds only, and kernels that sum over pieces use a grain of their own.
+`tocha_run(task, ctx, n, grain)` runs `task(ctx, lo, hi)` on pieces of 0 … n that are multiples of `grain` long.
+Threads take pieces from a counter until none are left, the caller included; the caller waits only for threads that
+took one, so a thread that doesn't get a CPU delays nobody. Idle threads spin for some 50 µs, then sleep on a
+condition variable. A second caller at the same time, or a task that itself calls, runs its pieces itself. After
+fork() the child's pool is empty and fills when first used. Which thread runs a piece never shows in results: what a
+piece computes depends on its bounds only, and kernels that sum over pieces use a grain of their own.
 
 state = generation << 32 | open << 16 | number of threads that joined.
 """

@@ -171,7 +171,18 @@ def make(name: str, types: tuple[str, ...], compute: str, out: str, key: tuple[A
 
 
 class _Builder:
-    def __init__(self, kind: Kind, types: tuple[str, ...], compute: str, out: str, columns: bool, kept: int, reduced: int, inner: str, split: bool) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        types: tuple[str, ...],
+        compute: str,
+        out: str,
+        columns: bool,
+        kept: int,
+        reduced: int,
+        inner: str,
+        split: bool,
+    ) -> None:
         self.kind, self.out, self.compute, self.columns, self.split, self.inner = kind, out, compute, columns, split, inner
         self.operands = [Buffer(f"x{i}", t) for i, t in enumerate(types)]
         self.kept, self.reduced = kept, reduced
