@@ -105,7 +105,9 @@ def main(argv: list[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     run: Callable[[argparse.Namespace], int] = args.run
     try:
-        return run(args)
+        status = run(args)
+        sys.stdout.flush()  # here, where a reader that has gone is dealt with, and not at exit
+        return status
     except KeyboardInterrupt:
         print()
         return 130
