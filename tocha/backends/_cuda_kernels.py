@@ -1,7 +1,7 @@
 """Fused kernels of the CUDA backend: which calls run as one Triton kernel (tocha.inductor) instead of a CuPy kernel for every step.
 
-`pointwise(...)` and `prim(...)` return the result, or None: then CuPy computes it. None is the answer for what has no kernel, without
-Triton, and while a kernel is being compiled, which happens in a background thread. `TOCHA_EAGER=cupy` switches the tier off.
+`pointwise(...)` and `prim(...)` return the result, or None: then CuPy computes it. None is the answer for what has no kernel, and without
+Triton. A kernel not in the cache is compiled while the first call waits (tocha.inductor.service). `TOCHA_EAGER=cupy` switches the tier off.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _variant(
     try:
         spelled = tuple(["number" if t is None else names[t] for t in types])
         made = modules.pointwise.make(rule.name, rule.impl, spelled, names[compute], names[target], params, dimensions, inner)
-        kernel = launch.CudaKernel(made.kernel, later=True)
+        kernel = launch.CudaKernel(made.kernel, ask=True)
         kernel.source()
     except (KeyError, ValueError, OverflowError, modules.lower.Unsupported):
         return None
@@ -121,7 +121,7 @@ def _variant(
 def _kernel(key: Any, make: Callable[[], Any]) -> Any:
     found = _kernels.get(key)
     if found is None:
-        found = _kernels[key] = launcher().CudaKernel(make(), later=True)
+        found = _kernels[key] = launcher().CudaKernel(make(), ask=True)
     return found
 
 

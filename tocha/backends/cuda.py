@@ -35,7 +35,7 @@ _SPELLING = {
 HALF_FUNCTIONS = frozenset(("add", "subtract", "multiply", "divide", "negative", "maximum", "minimum"))
 # Primitives that have a kernel of their own (tocha.backends._cuda_kernels).
 FUSED = frozenset(("softmax", "log_softmax", "softmax_backward", "log_softmax_backward", "standardize"))
-FUSED_LEAST = 1 << 20  # elements from which on Triton's kernel of a single function is faster than CuPy's, measured on an H200
+FUSED_LEAST = 1 << 21  # elements from which on Triton's kernel of a single function is faster than CuPy's, measured on an H200
 # Primitives whose products cuBLAS accumulates in float32 by itself.
 HALF_PRODUCTS = frozenset(("mm", "mv", "linear", "linear_backward"))
 

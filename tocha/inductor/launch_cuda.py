@@ -25,7 +25,8 @@ _SPELLED = {"bool": "i1", "f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "
 _SCALARS = {"f32": np.float32, "f64": np.float64, "bool": np.bool_}  # integers by their name
 _SCALARS |= {f"{kind}{bits}": getattr(np, f"{'u' if kind == 'u' else ''}int{bits}") for kind in "iu" for bits in (8, 16, 32, 64)}
 _NARROW = 2**31 - 2**16  # offsets below it are computed in 32 bits, a block beyond included
-_FLAT_BLOCK = 1024  # elements a program of a pointwise kernel takes
+_FLAT_BLOCK, _FLAT_WARPS = 1024, 4  # elements a program of a pointwise kernel takes, and its warps
+_PER_WARP = 1024  # elements of rows for each warp of a program
 _LONGEST = 16384  # elements of a row that stay in registers
 _PIECE = 8192  # elements of a longer row taken at a time
 _LOCK = threading.Lock()  # Triton's settings are the process's
@@ -59,17 +60,17 @@ def versions() -> str:
     return f"tocha {__version__} triton {version('triton')}"
 
 
-def flat_shape() -> Shape:
-    return Shape(_FLAT_BLOCK, 0, 4)
+FLAT = Shape(_FLAT_BLOCK, 0, _FLAT_WARPS)
 
 
+@functools.cache
 def row_shape(n: int) -> tuple[Shape, bool]:
     """The shape for rows of n elements, and whether they are walked a block at a time."""
     if n > _LONGEST:
         return Shape(_PIECE, 1, 16), True
     block = 1 << max(0, n - 1).bit_length()
     rows = max(1, 1024 // block)
-    return Shape(block, rows, min(16, max(1, block * rows // 256))), False
+    return Shape(block, rows, min(16, max(1, block * rows // _PER_WARP))), False
 
 
 # ---- compiling
@@ -144,11 +145,11 @@ def _function(source: Source) -> Any:
 class CudaKernel:
     """A kernel that takes CuPy arrays: its sources, and the functions compiled from them for the devices and arguments met.
 
-    With `later`, compiling is left to the background (tocha.inductor.service), and runs return False until it is done, or if it failed.
+    With `ask`, compiling is asked of tocha.inductor.service, and runs return False if it fails, or isn't done yet where nobody waits for it.
     """
 
-    def __init__(self, kernel: Kernel, later: bool = False) -> None:
-        self.kernel, self.later = kernel, later
+    def __init__(self, kernel: Kernel, ask: bool = False) -> None:
+        self.kernel, self.ask = kernel, ask
         self.sources: dict[tuple[bool, bool], Source] = {}
         self.functions: dict[Any, Any] = {}
 
@@ -161,7 +162,7 @@ class CudaKernel:
     def elements(self, arrays: list[Any], params: list[Any], count: int, sizes: dict[str, int], span: int) -> bool:
         """Run a pointwise kernel for `count` elements. `arrays` in the order of the kernel's buffers, `params` in that of its parameters;
         `span` is more than any offset."""
-        return self._launch(arrays, params, count, sizes, flat_shape(), False, max(span, count) > _NARROW)
+        return self._launch(arrays, params, count, sizes, FLAT, False, max(span, count) > _NARROW)
 
     def rows(
         self, arrays: list[Any], params: list[Any], units: int, n: int, sizes: dict[str, int] | None = None, span: int = 0
@@ -202,13 +203,15 @@ class CudaKernel:
             names = [*[f"{name}_ptr" for name, _ in source.buffers], *source.sizes, "units" if source.rows else "elements"]
             divisible = tuple([n for n, yes in zip(names, (*known[0], *known[1]), strict=True) if yes])
             capability = int(cupy.cuda.Device().compute_capability)
-            if self.later:
+            if self.ask:
                 self.functions[key] = None
                 service.request(
                     lambda: compiled(source, wide, shape, divisible, capability), lambda got: self.functions.__setitem__(key, got)
                 )
             else:
                 self.functions[key] = compiled(source, wide, shape, divisible, capability)
+        elif self.functions[key] is None and service.now():
+            service.settle(lambda: self.functions[key] is not None)
         made = self.functions[key]
         if isinstance(made, Binary):
             self.functions[key] = made = _load(made)
