@@ -147,3 +147,7 @@ def test_modules_can_be_imported_first():
     code = "import importlib, sys\n" + "".join(f"importlib.import_module('tocha.{m}')\n" for m in MODULES)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_every_name_that_is_listed_is_there():
+    assert [name for name in dir(torch) if not hasattr(torch, name)] == []
