@@ -45,13 +45,13 @@ def _three(values: Any, filling: Any) -> list[Any]:
     return [filling] * (3 - len(values)) + list(values)
 
 
-def _geometry(dtype: Any) -> Any:
+def tile(dtype: Any) -> Any:
     from tocha.inductor.templates import gemm
 
     return gemm.geometry(_SCALARS[dtype])
 
 
-def _kernel(name: str, dtype: Any) -> Any:
+def builtin(name: str, dtype: Any) -> Any:
     """The builtin of a kernel; None until it is compiled."""
     modules = native.inductor()
     if modules is None:
@@ -60,7 +60,7 @@ def _kernel(name: str, dtype: Any) -> Any:
     def build() -> Any:
         from tocha.inductor.templates import conv, depthwise, weight, windows
 
-        make, g = modules.entry.build_template, _geometry(dtype)
+        make, g = modules.entry.build_template, tile(dtype)
         if name == "pack":
             return make(name, conv.PACK_BUFFERS, conv.PACK_SIZES, conv.pack_weight(g))
         if name == "weight":
@@ -137,7 +137,7 @@ def _convolve(
     """The result of `shape`. `steps`: from a group's, an output's and a channel's weight to the next."""
     channels, outputs = x.shape[1] // groups, shape[1] // groups
     deep = groups < 8 or outputs > 2 or channels > _FEW
-    main, pack = _kernel("conv" if deep else "depthwise", x.dtype), _kernel("pack", x.dtype) if deep else None
+    main, pack = builtin("conv" if deep else "depthwise", x.dtype), builtin("pack", x.dtype) if deep else None
     if main is None or (deep and pack is None):
         return None
     out = np.empty(shape, x.dtype)
@@ -149,7 +149,7 @@ def _convolve(
         if merge:
             length = _product(shape[2:])
             x_steps, out_steps = ((*s[:2], length, length, 1) for s in (x_steps, out_steps))
-        geometry, found = _geometry(x.dtype), lines(merge)
+        geometry, found = tile(x.dtype), lines(merge)
         return conv.plan(
             geometry if deep else depthwise.single(geometry), found, shape[0], groups, channels, outputs, x_steps, out_steps, steps[0],
             steps[1:], threads.get_num_threads(), tall=1 if deep else depthwise.tall(found),
@@ -165,11 +165,11 @@ def _convolve(
     if bias is not None:
         given = bias.reshape(groups, -1)
         row.reshape(groups, -1)[:, : given.shape[1]] = given
-    _call(main, plan, out, x, packed, row)
+    call(main, plan, out, x, packed, row)
     return out
 
 
-def _call(main: Any, plan: Any, out: Any, x: Any, weight: Any, bias: Any) -> None:
+def call(main: Any, plan: Any, out: Any, x: Any, weight: Any, bias: Any) -> None:
     slots = int(plan.work[-1])
     main(out, x, weight, bias, np.zeros(slots, np.int64), np.empty(slots * plan.scratch, x.dtype), plan.table, plan.work)
 
@@ -195,7 +195,7 @@ def weight_gradient(g: Any, x: Any, *, kernel: Shape, stride: Shape, padding: Pa
         return None
     outputs = o // groups
     deep = groups < 8 or per != 1 or outputs > 8
-    main, add = _kernel("weight" if deep else "depthwise_weight", x.dtype), _kernel("weight_sum", x.dtype) if deep else None
+    main, add = builtin("weight" if deep else "depthwise_weight", x.dtype), builtin("weight_sum", x.dtype) if deep else None
     if main is None or (deep and add is None):
         return None
     g = np.ascontiguousarray(g)
@@ -213,7 +213,7 @@ def weight_gradient(g: Any, x: Any, *, kernel: Shape, stride: Shape, padding: Pa
             x_steps, g_steps = ((*s[:2], length, length, 1) for s in (x_steps, g_steps))
         else:
             lines = _lines(conv.forward_line, x.shape[2:], kernel, stride, padding, dilation, g.shape[2:])
-        geometry, slots = _geometry(x.dtype), threads.get_num_threads()
+        geometry, slots = tile(x.dtype), threads.get_num_threads()
         if deep:
             return products.plan(geometry, lines, spread, x.shape[0], groups, per, outputs, x_steps, g_steps, slots)
         geometry = depthwise.single(geometry)
@@ -225,7 +225,7 @@ def weight_gradient(g: Any, x: Any, *, kernel: Shape, stride: Shape, padding: Pa
 
     plan = native.remember(key, make)
     if not deep:
-        _call(main, plan, out, x, g, out)
+        call(main, plan, out, x, g, out)
         return out
     partial = np.empty(plan.partial, x.dtype)
     slots = int(plan.work[-1])

@@ -20,7 +20,8 @@ import numpy as np
 # loop of a function such as exp; "rule": several loops; "half": NumPy computes half types one by one, or casts; "reduce": reductions;
 # "row": softmax, layer norm, cross entropy; "copy": casts and choices.
 # "conv": multiply-adds of a convolution, whose kernels take 6 µs to enter (above this they were never slower than NumPy).
-LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "copy": 16384, "conv": 32768}
+# "mm": multiply-adds of each product of a batch (tocha.backends._native_products says which).
+LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "copy": 16384, "conv": 32768, "mm": 65536}
 _forced = str(1 << 62) if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
 if _forced:
     LEAST = dict.fromkeys(LEAST, int(_forced))
@@ -312,6 +313,15 @@ def convolutions() -> Any:
     from tocha.backends import _native_conv
 
     return _native_conv
+
+
+def batched_product(a: Any, b: Any) -> Any:
+    """a @ b of arrays of three dimensions or more; None if NumPy shall compute it."""
+    if a.shape[-1] * a.shape[-2] * b.shape[-1] < LEAST["mm"]:
+        return None
+    from tocha.backends import _native_products
+
+    return _native_products.batched(a, b)
 
 
 # Primitives that have a kernel (tocha.backends._native_prims), with the kind that says from which size on.

@@ -48,7 +48,7 @@ def body(g: Geometry) -> Function:
         chunk = (unit % s.chunks) * s.chunk
         n0, d0, h0, w0, group = windows.unit_box(f, s, unit // s.chunks)
         samples = f.min(s.samples - n0, s.box_n)
-        x = v.at(s.x, n0 * s.x_n + group * s.channels * s.x_c)
+        x = v.at(s.x, n0 * s.x_n + group * s.x_group)
         out = v.at(s.out, n0 * s.out_n + group * s.outputs * s.out_c)
         with f.loop(0, s.channels, s.block) as c0:
             count = f.min(s.channels - c0, s.block)
@@ -132,11 +132,14 @@ def phase(g: Geometry) -> Function:
 
 def code(g: Geometry) -> str:
     """The convolution kernel's module."""
-    return module(body(g), phase(g), windows.pack_box(g), windows.pack_row(g), runs.gather_panel(g), runs.place_tile(g), *micros(g))
+    return module(body(g), phase(g), *windows.packers(g), runs.gather_panel(g), runs.place_tile(g), *micros(g))
 
 
 def pack_weight(g: Geometry) -> str:
-    """The module of the kernel that packs weights; its units are some row blocks of a group. `taps`: for each phase count, place, then the places of its taps."""
+    """The module of the kernel that packs weights; its units are some row blocks of a group.
+
+    `taps`: for each phase count, place, then the places of its taps.
+    """
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
     v = Vectors(f, g)
     s = Fields(f, PACK_BUFFERS, PACK_SIZES)
@@ -253,10 +256,12 @@ def boxes(lines: list[Line], samples: int, planes: int, limit: int) -> list[int]
 def plan(
     g: Geometry, lines: list[Line], samples: int, groups: int, channels: int, outputs: int, x_strides: Shape, out_strides: Shape,
     weight_group: int, weight_steps: tuple[int, int], slots: int, aside: int = 0, tall: int = 1,
+    x_group: int = 0,
 ) -> Plan:  # fmt: skip
     """The plan of a call; strides in elements: x and out (n, c, d, h, w), weight from a group, an output and a channel to the next.
 
-    `aside`: elements of scratch wanted before the packed input; `tall` is for `depthwise`.
+    `aside`: elements of scratch wanted before the packed input; `tall` is for `depthwise`; `x_group`: from a group of
+    x to the next, if not its channels.
     """
     planes = list(itertools.product(*[range(len(line.origins)) for line in lines]))
     phases = list(itertools.product(*[line.phases for line in lines]))
@@ -282,7 +287,7 @@ def plan(
     chunks = -(-rows // chunk)
     plane = [size[i + 1] + line.reach for i, line in enumerate(lines)]
     plane_size = size[0] * _product(plane)
-    pitch = -(-len(planes) * plane_size // 16) * 16
+    pitch = -(-(len(planes) * plane_size + g.lanes) // 16) * 16  # rows write up to a vector past their end
     if pitch % 512 == 0:  # channels a power of two apart would share cache sets
         pitch += 16
     hold_at = -(-(block * pitch + 2 * g.columns) // 16) * 16
@@ -297,7 +302,8 @@ def plan(
         "channels": channels, "block": block, "outputs": outputs, "padded_outputs": rows, "chunk": chunk, "chunks": chunks,
         "samples": samples, "planes": len(planes), "plane": plane_size, "pitch": pitch, "phases": len(phases),
         "weight_group": packed_group, "hold_at": hold_at, "hold_phase": hold_phase, "tall": tall, "across": kernel[2],
-        "dense": int(most * block <= _STEPS and _pays(size, plane, min(chunk, rows), g)), "scratch_size": scratch, "slots": slots, "x_n": x_strides[0], "x_c": x_strides[1],
+        "dense": int(most * block <= _STEPS and _pays(size, plane, min(chunk, rows), g)), "scratch_size": scratch, "slots": slots,
+        "x_group": x_group or channels * x_strides[1], "x_n": x_strides[0], "x_c": x_strides[1],
         "out_n": out_strides[0], "out_c": out_strides[1], "box_n": size[0], "count_n": counts[0],
     }  # fmt: skip
     for i, axis in enumerate("dhw"):
@@ -309,7 +315,8 @@ def plan(
     unit_rows = g.rows * (8 if weight_steps[1] > weight_steps[0] else 1)
     unit_count = -(-rows // unit_rows)
     pack = {
-        "channels": channels, "block": block, "outputs": outputs, "padded_outputs": rows, "blocks": unit_count, "unit_rows": unit_rows, "phases": len(phases),
+        "channels": channels, "block": block, "outputs": outputs, "padded_outputs": rows, "blocks": unit_count, "unit_rows": unit_rows,
+        "phases": len(phases),
         "group": weight_group, "step_o": weight_steps[0], "step_c": weight_steps[1], "packed_group": packed_group,
     }  # fmt: skip
     units = groups * _product(counts) * chunks

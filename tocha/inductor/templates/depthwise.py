@@ -107,7 +107,7 @@ def body(g: Geometry) -> Function:
     with f.loop(f["lo"], f["hi"]) as unit:
         n0, d0, h0, w0, group = windows.unit_box(f, s, unit)
         samples = f.min(s.samples - n0, s.box_n)
-        x = v.at(s.x, n0 * s.x_n + group * s.channels * s.x_c)
+        x = v.at(s.x, n0 * s.x_n + group * s.x_group)
         windows.call_pack(f, x, s.channels, samples, d0, h0, w0, packed)
         with f.loop(0, s.phases) as phase:
             where = f.at(s.table, s.planes * 3 + phase * _PHASE, "i64")
@@ -140,14 +140,15 @@ def body(g: Geometry) -> Function:
 
 def code(g: Geometry) -> str:
     """The module of forward and input gradient."""
-    return module(body(g), *[rows(g, _ROWS, tall) for tall in _TALL], rows(g, 1, 1), windows.pack_box(g), windows.pack_row(g))
+    return module(body(g), *[rows(g, _ROWS, tall) for tall in _TALL], rows(g, 1, 1), *windows.packers(g))
 
 
 def taps(g: Geometry, count: int) -> Function:
     """sums[t] += x[offsets[t] + position] * gradient, lane by lane, over a sheet of `height` rows."""
     f = Function(
         f"taps_{count}",
-        [("ptr", "sums"), ("ptr", "x"), ("ptr", "offsets"), ("i64", "pitch"), ("ptr", "gradient"), ("i64", "row"), ("i64", "height"), ("i64", "width")],
+        [("ptr", "sums"), ("ptr", "x"), ("ptr", "offsets"), ("i64", "pitch"), ("ptr", "gradient"), ("i64", "row"),
+         ("i64", "height"), ("i64", "width")],
     )
     v = Vectors(f, g)
     sums = [f.variable("zeroinitializer", g.vector) for _ in range(count)]
@@ -193,7 +194,7 @@ def weight_body(g: Geometry) -> Function:
             n0, d0, h0, w0, _ = windows.unit_box(f, s, box)
             samples = f.min(s.samples - n0, s.box_n)
             box_d, box_h, box_w = f.min(f.word(where, 4) - d0, s.box_d), f.min(f.word(where, 5) - h0, s.box_h), f.min(f.word(where, 6) - w0, s.box_w)
-            windows.call_pack(f, v.at(s.x, n0 * s.x_n + group * s.x_c), Value(f, "1"), samples, d0, h0, w0, packed)
+            windows.call_pack(f, v.at(s.x, n0 * s.x_n + group * s.x_group), Value(f, "1"), samples, d0, h0, w0, packed)
             with f.loop(0, s.outputs) as o, f.loop(0, samples) as n, f.loop(0, box_d) as d:
                 place = (n0 + n) * s.out_n + (group * s.outputs + o) * s.out_c + (d0 + d) * s.out_d + h0 * s.out_h + w0
                 source = v.at(packed, (n * s.plane_d + d) * s.plane_h * s.plane_w)
@@ -202,8 +203,9 @@ def weight_body(g: Geometry) -> Function:
                     with f.repeat(lambda tap=tap, number=number: tap.get() + number <= count):
                         t = tap.get()
                         f.call(
-                            f"taps_{number}", "void", ("ptr", v.at(sums, (o * count + t) * g.lanes)), ("ptr", source), ("ptr", f.at(offsets, t, "i64")),
-                            ("i64", s.plane_w), ("ptr", v.at(s.weight, place)), ("i64", s.out_h), ("i64", box_h), ("i64", box_w),
+                            f"taps_{number}", "void", ("ptr", v.at(sums, (o * count + t) * g.lanes)), ("ptr", source),
+                            ("ptr", f.at(offsets, t, "i64")), ("i64", s.plane_w),
+                            ("ptr", v.at(s.weight, place)), ("i64", s.out_h), ("i64", box_h), ("i64", box_w),
                         )  # fmt: skip
                         tap.set(t + number)
         with f.loop(0, count * s.outputs) as t:
@@ -217,4 +219,4 @@ def weight_body(g: Geometry) -> Function:
 
 def weight_code(g: Geometry) -> str:
     """The module of the weight gradient."""
-    return module(weight_body(g), *[taps(g, n) for n in _TAPS], windows.pack_box(g), windows.pack_row(g))
+    return module(weight_body(g), *[taps(g, n) for n in _TAPS], *windows.packers(g))

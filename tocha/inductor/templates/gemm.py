@@ -137,6 +137,25 @@ class Vectors:
             (mask.type, mask), declare=True,
         )  # fmt: skip
 
+    def transpose(self, lines: list[Value]) -> list[Value]:
+        """As many vectors as they have lanes, as a matrix, transposed: exchanges between vectors 1, 2, 4 … apart."""
+        n, kind = self.g.lanes, self.g.vector
+
+        def shuffle(a: Value, b: Value, lanes: list[int]) -> Value:
+            order = ", ".join(f"i32 {lane}" for lane in lanes)
+            return self.f.op(f"shufflevector {kind} {a.name}, {kind} {b.name}, <{n} x i32> <{order}>", kind)
+
+        lines = list(lines)
+        apart = 1
+        while apart < n:
+            for i in range(n):
+                if not i & apart:
+                    a, b = lines[i], lines[i + apart]
+                    lines[i] = shuffle(a, b, [lane if not lane & apart else n + lane - apart for lane in range(n)])
+                    lines[i + apart] = shuffle(a, b, [lane + apart if not lane & apart else n + lane for lane in range(n)])
+            apart *= 2
+        return lines
+
 
 def micro(g: Geometry, rows: int, vectors: int) -> Function:
     """c[r, :] = sum over k of a[k, r] * b[offsets[k] :], plus bias[r], or plus c if `more`."""

@@ -38,26 +38,6 @@ SUM_SIZES = ("outputs", "padded_outputs", "channels", "taps", "pieces", "windows
 _PIXELS = 256  # inner dimension of a product: a tile's columns and rows then stay in the L1 cache
 
 
-def transpose(f: Function, v: Vectors, lines: list[Value]) -> list[Value]:
-    """As many vectors as they have lanes, as a matrix, transposed: exchanges between vectors 1, 2, 4 … apart."""
-    n, kind = v.g.lanes, v.g.vector
-
-    def shuffle(a: Value, b: Value, lanes: list[int]) -> Value:
-        order = ", ".join(f"i32 {lane}" for lane in lanes)
-        return f.op(f"shufflevector {kind} {a.name}, {kind} {b.name}, <{n} x i32> <{order}>", kind)
-
-    lines = list(lines)
-    apart = 1
-    while apart < n:
-        for i in range(n):
-            if not i & apart:
-                a, b = lines[i], lines[i + apart]
-                lines[i] = shuffle(a, b, [lane if not lane & apart else n + lane - apart for lane in range(n)])
-                lines[i + apart] = shuffle(a, b, [lane + apart if not lane & apart else n + lane for lane in range(n)])
-        apart *= 2
-    return lines
-
-
 def pack_input(g: Geometry) -> Function:
     """The input of a box as [sample][depth][height][width][channel], zeros where the padding is."""
     f = Function(
@@ -93,7 +73,7 @@ def pack_line(g: Geometry) -> Function:
         with f.loop(0, channels, g.lanes) as c, f.loop(0, width, g.lanes) as i:
             mask, last = v.mask(low - i, high - i), channels - 1
             lines = [v.masked_load(v.at(f["x"], f.min(c + j, last) * f["x_c"] + i), mask) for j in range(g.lanes)]
-            pixels = transpose(f, v, lines)
+            pixels = v.transpose(lines)
             places = [v.at(f["to"], (i + j) * channels + c) for j in range(g.lanes)]
 
             def whole() -> None:
@@ -147,7 +127,7 @@ def pack_gradient(g: Geometry) -> Function:
         for first in groups:
             here = lines[first : first + g.lanes]
             loaded = [v.masked_load(v.at(line, i), mask) for line in here]
-            pixels = transpose(f, v, [*loaded, *[nothing] * (g.lanes - len(here))])
+            pixels = v.transpose([*loaded, *[nothing] * (g.lanes - len(here))])
             if len(groups) == 1:
                 for j, pixel in enumerate(pixels):
                     v.store(pixel, v.at(f["to"], (i + j) * f["rows"]))

@@ -24,7 +24,7 @@ SIZES = (
     "samples", "box_n", "box_d", "box_h", "box_w", "count_n", "count_d", "count_h", "count_w",
     "planes", "plane_d", "plane_h", "plane_w", "plane", "pitch",
     "size_d", "size_h", "size_w", "step_d", "step_h", "step_w",
-    "x_n", "x_c", "x_d", "x_h", "x_w", "out_n", "out_c", "out_d", "out_h", "out_w",
+    "x_group", "x_n", "x_c", "x_d", "x_h", "x_w", "out_n", "out_c", "out_d", "out_h", "out_w",
     "phases", "weight_group", "tall", "across", "dense", "hold_at", "hold_phase", "scratch_size", "slots",
 )  # fmt: skip
 
@@ -68,14 +68,15 @@ def unit_box(f: Function, s: Fields, unit: Value) -> tuple[Value, Value, Value, 
 
 
 def call_pack(f: Function, x: Value, count: Value, samples: Value, d0: Value, h0: Value, w0: Value, to: Value) -> None:
-    numbers = [("i64", number) for number in (count, samples, d0, h0, w0)]
-    f.call("pack_box", "void", ("ptr", f["ctx"]), ("ptr", x), *numbers, ("ptr", to))
+    arguments = (("ptr", f["ctx"]), ("ptr", x), *[("i64", number) for number in (count, samples, d0, h0, w0)], ("ptr", to))
+    last = f.both(Fields(f).x_c.equals(1), count > 1)
+    f.choose(last, lambda: f.call("pack_last", "void", *arguments), lambda: f.call("pack_box", "void", *arguments))
 
 
-def pack_box(g: Geometry) -> Function:
-    """Copy the input that a box's windows read, for `count` channels from x on, to `to`."""
+def pack_box(g: Geometry, last: bool = False) -> Function:
+    """Copy the input that a box's windows read, for `count` channels from x on, to `to`; `last` if channels lie side by side."""
     f = Function(
-        "pack_box",
+        "pack_last" if last else "pack_box",
         [("ptr", "ctx"), ("ptr", "x"), ("i64", "count"), ("i64", "samples"), ("i64", "d0"), ("i64", "h0"), ("i64", "w0"), ("ptr", "to")],
     )
     v, s = Vectors(f, g), Fields(f)
@@ -83,7 +84,8 @@ def pack_box(g: Geometry) -> Function:
     x_n, x_c, x_d, x_h, x_w = s.x_n, s.x_c, s.x_d, s.x_h, s.x_w
     size_d, size_h, size_w, step_d, step_h, step_w = s.size_d, s.size_h, s.size_w, s.step_d, s.step_h, s.step_w
     plane_d, plane_h, plane, pitch = s.plane_d, s.plane_h, s.plane, s.pitch
-    with f.loop(0, f["count"]) as c, f.loop(0, planes) as p:  # ascending places: a row may write past its end
+    channels = 1 if last else f["count"]
+    with f.loop(0, channels) as c, f.loop(0, planes) as p:  # ascending places: a row may write past its end
         first_d = f["d0"] * step_d + f.word(table, p * 3)
         first_h = f["h0"] * step_h + f.word(table, p * 3 + 1)
         first_w = f["w0"] * step_w + f.word(table, p * 3 + 2)
@@ -99,9 +101,31 @@ def pack_box(g: Geometry) -> Function:
                 high = f.select(inside, end, 0)
                 source = v.at(channel, n * x_n + at_d * x_d + at_h * x_h + first_w * x_w)
                 to = v.at(target, ((n * plane_d + d) * plane_h + h) * width)
-                types = ("ptr", "ptr", "i64", "i64", "i64", "i64")
-                f.call("pack_row", "void", *zip(types, (source, to, low, high, width, step_w * x_w), strict=True))
+                if last:
+                    _transposed_rows(f, v, source, to, low, high, width, step_w * x_w, f["count"], pitch)
+                else:
+                    types = ("ptr", "ptr", "i64", "i64", "i64", "i64")
+                    f.call("pack_row", "void", *zip(types, (source, to, low, high, width, step_w * x_w), strict=True))
     return f
+
+
+def packers(g: Geometry) -> list[Function]:
+    return [pack_box(g), pack_box(g, last=True), pack_row(g)]
+
+
+def _transposed_rows(
+    f: Function, v: Vectors, x: Value, to: Value, low: Value, high: Value, width: Value, step: Value, count: Value, pitch: Value
+) -> None:
+    """to[c * pitch + i] = x[i * step + c] for low <= i < high, else 0: squares of as many channels and places as a vector has lanes."""
+    g = v.g
+    with f.loop(0, count, g.lanes) as c, f.loop(0, width, g.lanes) as i:
+        lines = []
+        for j in range(g.lanes):
+            here = f.both(i + j >= low, i + j < high)
+            lines.append(v.masked_load(v.at(x, (i + j) * step + c), v.mask(None, f.select(here, count - c, 0))))
+        for r, line in enumerate(v.transpose(lines)):
+            with f.when(c + r < count):
+                v.store(line, v.at(to, (c + r) * pitch + i))
 
 
 def pack_row(g: Geometry) -> Function:
