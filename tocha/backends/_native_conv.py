@@ -156,7 +156,7 @@ def _convolve(
         )  # fmt: skip
 
     plan = native.remember(key, make)
-    if deep:
+    if pack is not None:
         packed = np.empty(plan.packed_size, x.dtype)
         pack(packed, np.ascontiguousarray(weight), plan.taps, plan.pack_work)
     else:
@@ -206,7 +206,7 @@ def weight_gradient(g: Any, x: Any, *, kernel: Shape, stride: Shape, padding: Pa
         from tocha.inductor.templates import conv, depthwise
         from tocha.inductor.templates import weight as products
 
-        x_steps, g_steps, spread = _steps(x), _steps(g), _three(dilation, 1)
+        x_steps, g_steps, spread = _steps(x), _steps(g), tuple(_three(dilation, 1))
         if _merged(x, kernel, stride, padding):
             length = _product(g.shape[2:])
             lines = _lines(conv.forward_line, (length,), (1,), (1,), ((0, 0),), (1,), (length,))

@@ -10,10 +10,11 @@ Weights lie as [group][phase][output][channel][tap]; tables and numbers are thos
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 from tocha.inductor.templates import windows
-from tocha.inductor.templates.builder import Function, Value, module
+from tocha.inductor.templates.builder import Function, Value, Variable, module
 from tocha.inductor.templates.conv import _PHASE, Line
 from tocha.inductor.templates.gemm import Geometry, Vectors
 from tocha.inductor.templates.windows import Fields
@@ -179,6 +180,10 @@ def taps(g: Geometry, count: int) -> Function:
     return f
 
 
+def _room_for(tap: Variable, number: int, count: Value) -> Value:
+    return tap.get() + number <= count
+
+
 def weight_body(g: Geometry) -> Function:
     """Weight gradient; units are groups, their boxes come in order. `weight` is the output's gradient (its strides in out_*), `out` the result."""
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
@@ -200,7 +205,7 @@ def weight_body(g: Geometry) -> Function:
                 source = v.at(packed, (n * s.plane_d + d) * s.plane_h * s.plane_w)
                 tap = f.variable(0)
                 for number in _TAPS:
-                    with f.repeat(lambda tap=tap, number=number: tap.get() + number <= count):
+                    with f.repeat(functools.partial(_room_for, tap, number, count)):
                         t = tap.get()
                         f.call(
                             f"taps_{number}", "void", ("ptr", v.at(sums, (o * count + t) * g.lanes)), ("ptr", source),
