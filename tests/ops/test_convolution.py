@@ -25,7 +25,9 @@ def _by_definition(x, w, stride, padding, dilation, groups):
     return out
 
 
-@pytest.mark.parametrize("stride, padding, dilation, groups", [(1, 0, 1, 1), (2, 1, 1, 2), (1, 2, 2, 1), (3, 1, 1, 4), (2, 0, 1, 1)])
+@pytest.mark.parametrize(
+    "stride, padding, dilation, groups", [(1, 0, 1, 1), (2, 1, 1, 2), (1, 2, 2, 1), (3, 1, 1, 4), (2, 0, 1, 1)]
+)
 def test_conv2d_is_its_definition(stride, padding, dilation, groups):
     torch.manual_seed(0)
     x, w = torch.randn(3, 4, 9, 8, dtype=torch.float64), torch.randn(8, 4 // groups, 3, 3, dtype=torch.float64)

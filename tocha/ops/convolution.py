@@ -20,7 +20,10 @@ def spatial(value: Any, n: int, name: str, argument: str) -> Shape:
         if len(found) == 1:
             found *= n
         if len(found) != n:
-            raise RuntimeError(f"{name}: expected {argument} to be a single integer value or a list of {n} values to match the spatial dimensions, but got {argument}={list(value)}")
+            raise RuntimeError(
+                f"{name}: expected {argument} to be a single integer value or a list of {n} values to match the spatial "
+                f"dimensions, but got {argument}={list(value)}"
+            )
         return found
     if isinstance(value, float) or not hasattr(value, "__index__"):
         raise TypeError(f"{name}(): argument '{argument}' must be tuple of ints, not {type(value).__name__}")
@@ -33,14 +36,18 @@ def _positive(name: str, values: Shape, argument: str) -> Shape:
     return values
 
 
-def _check(name: str, input: Tensor, weight: Tensor, bias: Tensor | None, n: int, groups: int, transposed: bool) -> tuple[Tensor, bool]:
+def _check(
+    name: str, input: Tensor, weight: Tensor, bias: Tensor | None, n: int, groups: int, transposed: bool
+) -> tuple[Tensor, bool]:
     """The input with a batch dimension, and whether it was given one; every shape checked."""
     check_tensor(input, name)
     check_tensor(weight, name, "weight", 2)
     if groups <= 0:
         raise RuntimeError(f"{name}: non-positive groups is not supported, got {groups}")
     if weight.ndim != n + 2:
-        raise RuntimeError(f"{name}: expected {n + 2}-dimensional weight, but got {weight.ndim}-dimensional weight of size {list(weight.shape)}")
+        raise RuntimeError(
+            f"{name}: expected {n + 2}-dimensional weight, but got {weight.ndim}-dimensional weight of size {list(weight.shape)}"
+        )
     if input.ndim not in (n + 1, n + 2):
         raise RuntimeError(
             f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {name}, but got input of size: {list(input.shape)}"
@@ -87,7 +94,9 @@ def _pads(name: str, padding: Any, kernel: Shape, stride: Shape, dilation: Shape
     return tuple((p, p) for p in pads)
 
 
-def _conv(name: str, n: int, input: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Tensor:
+def _conv(
+    name: str, n: int, input: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Tensor:
     x, batched = _check(name, input, weight, bias, n, groups, False)
     steps = _positive(name, spatial(stride, n, name, "stride"), "stride")
     spread = _positive(name, spatial(dilation, n, name, "dilation"), "dilation")
@@ -106,7 +115,16 @@ def _conv(name: str, n: int, input: Tensor, weight: Tensor, bias: Any, stride: A
 
 
 def _transpose(
-    name: str, n: int, input: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any
+    name: str,
+    n: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: int,
+    dilation: Any,
 ) -> Tensor:
     x, batched = _check(name, input, weight, bias, n, groups, True)
     steps = _positive(name, spatial(stride, n, name, "stride"), "stride")
@@ -114,7 +132,9 @@ def _transpose(
     pads, extra = spatial(padding, n, name, "padding"), spatial(output_padding, n, name, "output_padding")
     kernel = weight._a.shape[2:]
     if min(pads) < 0 or 0 in kernel:
-        raise RuntimeError(f"{name}: padding can't be negative nor a kernel empty, got padding {list(pads)}, kernel {list(kernel)}")
+        raise RuntimeError(
+            f"{name}: padding can't be negative nor a kernel empty, got padding {list(pads)}, kernel {list(kernel)}"
+        )
     for e, s, d in zip(extra, steps, spread, strict=True):
         if e < 0 or (e >= s and e >= d):
             raise RuntimeError(
@@ -126,7 +146,9 @@ def _transpose(
         for m, s, p, d, k, e in zip(x._a.shape[2:], steps, pads, spread, kernel, extra, strict=True)
     )
     if min(size) < 0 or (0 in x._a.shape[2:]):
-        raise RuntimeError(f"Given input size per channel: {list(x.shape[2:])}. Calculated output size per channel: {list(size)}. Output size is too small ({name})")
+        raise RuntimeError(
+            f"Given input size per channel: {list(x.shape[2:])}. Calculated output size per channel: {list(size)}. Output size is too small ({name})"
+        )
     out = prims.conv_input(
         x, weight, bias, size=size, stride=steps, padding=tuple((p, p) for p in pads), dilation=spread, groups=groups
     )
@@ -137,7 +159,13 @@ def _register(n: int) -> None:
     name, shape = f"conv{n}d", "".join(f", {c}" for c in ("D", "H", "W")[3 - n :])
 
     def conv(
-        input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
     ) -> Tensor:
         return _conv(name, n, input, weight, bias, stride, padding, dilation, groups)
 
@@ -147,8 +175,12 @@ def _register(n: int) -> None:
     ) -> Tensor:  # fmt: skip
         return _transpose(f"conv_transpose{n}d", n, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
-    conv.__doc__ = f"Cross-correlation of (N, C{shape}), N optional, with (O, C/groups, *kernel) (torch docs: torch.nn.functional.{name})."
-    conv_transpose.__doc__ = f"The gradient of {name} with respect to its input, as an operator (torch docs: torch.nn.functional.conv_transpose{n}d)."
+    conv.__doc__ = (
+        f"Cross-correlation of (N, C{shape}), N optional, with (O, C/groups, *kernel) (torch docs: torch.nn.functional.{name})."
+    )
+    conv_transpose.__doc__ = (
+        f"The gradient of {name} with respect to its input, as an operator (torch docs: torch.nn.functional.conv_transpose{n}d)."
+    )
     op("torch F", name=name)(conv)
     op("torch F", name=f"conv_transpose{n}d")(conv_transpose)
 
@@ -174,5 +206,3 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
     """1-d convolution of (time, batch, channels) with (kernel, C, O) (torch docs: torch.nn.functional.conv_tbc)."""
     out = _conv("conv_tbc", 1, input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, 1, pad, 1, 1)
     return out.permute(2, 0, 1)
-
-
