@@ -25,7 +25,7 @@ def install(folder: Path, stamp: str, lock: int) -> int:
     if not (previous and same_place):
         venv.create(folder, clear=True, with_pip=True)
     log = folder / "install.log"
-    command = [str(folder / "bin" / "python"), "-m", "pip", "install", "--no-input", "-e", f".[{EXTRAS}]"]
+    command = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--no-input", "-e", f".[{EXTRAS}]"]
     with log.open("w", encoding="utf-8") as output:
         # The child holds the lock too: a pip that outlives us still keeps others out.
         status = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, pass_fds=(lock,)).returncode
@@ -43,8 +43,12 @@ def main(argv: list[str]) -> int:
     folder, stamp = Path(argv[0]), argv[1]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with Path(f"{folder}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return install(folder, stamp, lock.fileno())
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return install(folder, stamp, lock.fileno())
+        except KeyboardInterrupt:
+            print("\nInstalling was interrupted; the next ./run starts it again.", file=sys.stderr)
+            return 130
 
 
 if __name__ == "__main__":
