@@ -5,12 +5,12 @@ from tocha.func._vmap import vmap
 
 __all__ = [
     "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
-    "stack_module_state", "vjp", "vmap",
+    "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
-    if name in ("functional_call", "stack_module_state"):
+    if name in ("functional_call", "replace_all_batch_norm_modules_", "stack_module_state"):
         from tocha.func import _modules
 
         return getattr(_modules, name)

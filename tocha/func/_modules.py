@@ -1,4 +1,4 @@
-"""Modules as functions (torch docs: torch.func.functional_call, torch.func.stack_module_state)."""
+"""Modules as functions (torch docs: torch.func.functional_call, stack_module_state, replace_all_batch_norm_modules_)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,35 @@ def functional_call(
 
 
 def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """(parameters, buffers) of several equal models stacked along a new first dimension, for vmap over an ensemble."""
+    """(parameters, buffers) of several equal models stacked along a new first dimension, for vmap over an ensemble.
+
+    A parameter that no model trains isn't trained as part of the stack either.
+    """
     if not models:
         raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
+    if len({m.training for m in models}) > 1:
+        raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
     if len({type(m) for m in models}) > 1:
         raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
-    tables = [dict(m.named_parameters()) for m in models]
-    params = {k: stack([t[k].detach() for t in tables]).requires_grad_() for k in tables[0]}
-    held = [dict(m.named_buffers()) for m in models]
-    return params, {k: stack([t[k] for t in held]) for k in held[0]}
+    params = [dict(m.named_parameters()) for m in models]
+    buffers = [dict(m.named_buffers()) for m in models]
+    return {k: _stacked(k, params) for k in params[0]}, {k: _stacked(k, buffers) for k in buffers[0]}
+
+
+def _stacked(name: str, tables: list[dict[str, Tensor]]) -> Tensor:
+    """The leaf that the tensors of this name make."""
+    tensors = [t[name] for t in tables]
+    if len({t.requires_grad for t in tensors}) > 1:
+        raise RuntimeError(f"Expected {name} from each model to have the same .requires_grad")
+    return stack([t.detach() for t in tensors]).requires_grad_(tensors[0].requires_grad)
+
+
+def replace_all_batch_norm_modules_(root: Any) -> Any:
+    """Take the running statistics from every batch norm in `root`, which is returned: vmap can't write them in place."""
+    from tocha.nn.modules.batchnorm import _BatchNorm
+
+    for module in root.modules():
+        if isinstance(module, _BatchNorm):
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root
