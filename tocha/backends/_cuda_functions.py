@@ -44,11 +44,6 @@ class Functions:
         return a.prod(axis=axis, keepdims=keepdims, dtype=a.dtype if dtype is None else dtype)
 
     @staticmethod
-    def argpartition(a: Any, kth: int, axis: int = -1) -> Any:
-        """Sorted whole: CuPy's own put wrong elements at `kth` in int64 arrays (seen on CuPy 14.2)."""
-        return cuda.argsort(a, axis=axis, kind="stable")
-
-    @staticmethod
     def max_reduce(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
         return a.copy() if axis == () else a.max(axis=axis, keepdims=keepdims)
 
