@@ -60,9 +60,7 @@ def view_strides(shape: Shape, strides: Shape, new_shape: Shape) -> Shape | None
 
 @prim("view", "view", vjp=lambda g, input_shape: g.reshape(input_shape), half="native")
 def view(xp: Any, input: Any, *, shape: Shape) -> Any:
-    if xp is cpu and input.flags.c_contiguous and input.size:
-        return input.reshape(shape)
-    if xp.name == "cpu" and input.flags.c_contiguous and input.size > 1:
+    if xp is cpu and input.flags.c_contiguous and input.size > 1:
         return input.reshape(shape)
     strides = view_strides(input.shape, input.strides, shape)
     if strides is None:
