@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tocha.backends import cuda
+from tocha.backends._shared import cut, no_kernel
 from tocha.backends.cuda import bits
 
 cupy: Any = cuda.cupy
@@ -188,6 +189,20 @@ class Functions:
     def reduce_runs(rows: Any, starts: Any) -> Any:
         """Sums over runs of rows that begin at `starts`."""
         return cupy.add.reduceat(rows, starts, axis=0)
+
+    # ---- products
+
+    convolve = convolve_input = convolve_weight = staticmethod(no_kernel)
+
+    @staticmethod
+    def pieces(count: int, bytes_each: int) -> list[slice]:
+        """`range(count)` in one piece, unless its working memory is more than a GPU has to spare."""
+        return cut(count, bytes_each, 16 << 30)
+
+    @staticmethod
+    def batched_product(a: Any, b: Any) -> Any:
+        """a @ b of arrays of three dimensions or more."""
+        return cuda.matmul(a, b)
 
     # ---- special functions without a CuPy version
 

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from tocha.backends import native
+from tocha.backends._shared import cut
+
 name = "cpu"
 Array = np.ndarray
 _make = np.ndarray
@@ -123,6 +126,41 @@ def reduce_runs(rows: Any, starts: Any) -> Any:
 
 def check_index(index: Any, size: int) -> None:
     """NumPy checks indices itself."""
+
+
+# ---- products
+
+
+_CACHE = 4 << 20
+
+
+def pieces(count: int, bytes_each: int) -> list[slice]:
+    """`range(count)` in pieces whose working memory, of so many bytes for each, stays in cache."""
+    return cut(count, bytes_each, _CACHE)
+
+
+def batched_product(a: Any, b: Any) -> Any:
+    """a @ b of arrays of three dimensions or more."""
+    found = native.batched_product(a, b)
+    return np.matmul(a, b) if found is None else found
+
+
+def convolve(*arrays: Any, **params: Any) -> Any:
+    """The convolution `conv` (tocha.prims.convolution); None if there is no kernel for it, or not on so few elements."""
+    return native.convolutions().forward(*arrays, **params)
+
+
+def convolve_input(*arrays: Any, **params: Any) -> Any:
+    """The input gradient `conv_input`, or None as above."""
+    return native.convolutions().input_gradient(*arrays, **params)
+
+
+def convolve_weight(*arrays: Any, **params: Any) -> Any:
+    """The weight gradient `conv_weight`, or None as above."""
+    return native.convolutions().weight_gradient(*arrays, **params)
+
+
+# ---- host and device
 
 
 def to_host(a: Any) -> Any:

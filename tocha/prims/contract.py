@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 from tocha.autograd.mode import state
-from tocha.backends import native
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
 from tocha.prims.elementary import conj
@@ -72,11 +71,7 @@ def product(xp: Any, a: Any, b: Any) -> Any:
         return a.dot(b)  # half the entry cost of matmul
     if b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous and a.size:
         return xp.matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
-    if xp.name == "cpu" and a.ndim > 2 and b.ndim > 2:
-        found = native.batched_product(a, b)
-        if found is not None:
-            return found
-    return xp.matmul(a, b)
+    return xp.batched_product(a, b) if a.ndim > 2 and b.ndim > 2 else xp.matmul(a, b)
 
 
 @prim(

@@ -1,8 +1,9 @@
 """Convolution over any number of spatial dimensions, and its two gradients. The three are bilinear and closed under
 differentiation, so double backward needs nothing more; transposed convolution is the input gradient.
 
-On the CPU, all but small ones run as native kernels (tocha.backends._native_conv). Otherwise windows are gathered into columns for a part
-of the batch at a time, small enough to stay in cache, and multiplied by BLAS.
+A backend may have kernels for them (`xp.convolve`, …: on the CPU those of tocha.backends._native_conv take all but small ones). Otherwise
+windows are gathered into columns for a piece of the batch at a time and multiplied by BLAS; with one channel to a group, shifted
+arrays are multiplied.
 Source of the column method: Chellapilla et al. 2006, "High Performance Convolutional Neural Networks for Document Processing".
 """
 
@@ -11,15 +12,11 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from tocha.backends import native
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
 from tocha.prims.elementary import conj
 from tocha.prims.reduce import sum_
 from tocha.prims.windows import Pairs, Shape, crop_spatial, out_sizes, pad_spatial, scatter_windows, windows
-
-_COLUMN_BYTES = 4 << 20
-_ALL = 1 << 40
 
 
 def _product(sizes: Shape) -> int:
@@ -27,13 +24,6 @@ def _product(sizes: Shape) -> int:
     for s in sizes:
         n *= s
     return n
-
-
-def _parts(xp: Any, count: int, bytes_each: int) -> list[slice]:
-    """The batch cut so that the columns of each part stay in cache (a GPU takes all of it at once)."""
-    limit = _COLUMN_BYTES if xp.name == "cpu" else _ALL >> 6
-    step = max(1, min(count, limit // max(bytes_each, 1)))
-    return [slice(i, min(i + step, count)) for i in range(0, count, step)]
 
 
 def _bias_vjp(g: Any) -> Any:
@@ -61,16 +51,13 @@ def conv(xp: Any, input: Any, weight: Any, bias: Any, *, stride: Shape, padding:
     """(N, C, *spatial) with (O, C/groups, *kernel) and (O) -> (N, O, *sizes), a cross-correlation."""
     n, o, kernel = input.shape[0], weight.shape[0], weight.shape[2:]
     sizes = out_sizes(input.shape[2:], kernel, stride, dilation, padding)
-    if xp.name == "cpu":
-        found = native.convolutions().forward(
-            input, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups, sizes=sizes
-        )
-        if found is not None:
-            return found
+    found = xp.convolve(input, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups, sizes=sizes)
+    if found is not None:
+        return found
     x = pad_spatial(xp, input, padding)
     if not x.size or not weight.size:  # an empty sum
         out = xp.zeros((n, o, *sizes), x.dtype)
-    elif groups > 1 and weight.shape[1] == 1 and xp.name == "cpu":
+    elif groups > 1 and weight.shape[1] == 1:
         out = _depthwise(xp, x, weight, stride, dilation, sizes)
     else:
         out = _conv_columns(xp, x, weight, stride, dilation, groups, sizes)
@@ -92,31 +79,32 @@ def _conv_columns(xp: Any, x: Any, weight: Any, stride: Shape, dilation: Shape, 
     view = windows(xp, x, kernel, stride, dilation, sizes)
     out = xp.empty((n, o, length) if groups == 1 else (n, groups, o // groups, length), x.dtype)
     if groups == 1 and length < 128 and n > 1:  # few positions: one product over several samples
-        for part in _parts(xp, n, rows * length * x.itemsize):
+        for part in xp.pieces(n, rows * length * x.itemsize):
             several = view[part].transpose(1, *range(2, 2 + len(kernel)), 0, *range(2 + len(kernel), view.ndim))
             columns = xp.ascontiguousarray(several).reshape(rows, -1)
             out[part] = xp.matmul(matrix, columns).reshape(o, -1, length).transpose(1, 0, 2)
         return out
-    for part in _parts(xp, n, groups * rows * length * x.itemsize):
+    for part in xp.pieces(n, groups * rows * length * x.itemsize):
         columns = xp.ascontiguousarray(view[part]).reshape((-1, rows, length) if groups == 1 else (-1, groups, rows, length))
         xp.matmul(matrix, columns, out=out[part])
     return out
 
 
 def _depthwise(xp: Any, x: Any, weight: Any, stride: Shape, dilation: Shape, sizes: Shape) -> Any:
-    """One input channel for each group: a shifted product for each place in the kernel, a sample at a time."""
+    """One input channel for each group: a shifted product for each place in the kernel."""
     n, c, kernel = x.shape[0], x.shape[1], weight.shape[2:]
     per = weight.shape[0] // c
     taps = weight.reshape(c, per, *kernel)
     view = windows(xp, x, kernel, stride, dilation, sizes)
     ones = (1,) * len(sizes)
     out = xp.zeros((n, c, per, *sizes), x.dtype)
-    part_product = xp.empty((c, per, *sizes), x.dtype)
-    for i in range(n):
+    for part in xp.pieces(n, out[0].nbytes):
+        total = out[part]
+        product = xp.empty(total.shape, x.dtype)
         for position in itertools.product(*map(range, kernel)):
             tap = taps[(slice(None), slice(None), *position)].reshape(c, per, *ones)
-            xp.multiply(view[(i, slice(None), *position)][:, None], tap, out=part_product)
-            out[i] += part_product
+            xp.multiply(view[(part, slice(None), *position)][:, :, None], tap, out=product)
+            total += product
     return out
 
 
@@ -128,7 +116,9 @@ def _cropped(x: Any, shape: Shape) -> Any:
     return x
 
 
-def _input_infer(g: Any, weight: Any, bias: Any, *, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int) -> MetaArray:
+def _input_infer(
+    g: Any, weight: Any, bias: Any, *, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int
+) -> MetaArray:
     return MetaArray((g.shape[0], weight.shape[1] * groups, *size), g.dtype)
 
 
@@ -148,12 +138,9 @@ def conv_input(
     xp: Any, g: Any, weight: Any, bias: Any, *, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int
 ) -> Any:
     """The transpose of `conv`: (N, O, *sizes) with (O, C/groups, *kernel) -> (N, C, *size), plus a bias (C)."""
-    if xp.name == "cpu":
-        found = native.convolutions().input_gradient(
-            g, weight, bias, size=size, stride=stride, padding=padding, dilation=dilation, groups=groups
-        )
-        if found is not None:
-            return found
+    found = xp.convolve_input(g, weight, bias, size=size, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    if found is not None:
+        return found
     n, o, kernel = g.shape[0], weight.shape[0], weight.shape[2:]
     sizes, length, per = g.shape[2:], _product(g.shape[2:]), weight.shape[1]
     padded = tuple(m + low + high for m, (low, high) in zip(size, padding, strict=True))
@@ -163,12 +150,12 @@ def conv_input(
         out = xp.matmul(weight.reshape(o, per).T, xp.ascontiguousarray(g).reshape(n, o, length)).reshape(n, per, *size)
     else:
         whole = xp.zeros((n, groups, per, *padded), g.dtype)
-        if groups > 1 and per == 1 and xp.name == "cpu":
+        if groups > 1 and per == 1:
             _scatter_depthwise(xp, whole, g, weight, stride, dilation)
         else:
             matrix = weight.reshape(groups, o // groups, per * _product(kernel)).swapaxes(1, 2)
             gradient = xp.ascontiguousarray(g).reshape(n, groups, o // groups, length)
-            for part in _parts(xp, n, groups * matrix.shape[1] * length * g.itemsize):
+            for part in xp.pieces(n, groups * matrix.shape[1] * length * g.itemsize):
                 columns = xp.matmul(matrix, gradient[part]).reshape(-1, groups, per, *kernel, *sizes)
                 scatter_windows(xp, whole[part], columns, kernel, stride, dilation)
         out = crop_spatial(whole.reshape(n, groups * per, *padded), padding)
@@ -182,13 +169,15 @@ def _scatter_depthwise(xp: Any, whole: Any, g: Any, weight: Any, stride: Shape, 
     taps = weight.reshape(groups, weight.shape[0] // groups, *kernel)
     gradient = g.reshape(n, groups, g.shape[1] // groups, *sizes)
     ones = (1,) * len(sizes)
-    for i in range(n):
+    for part in xp.pieces(n, gradient[0].nbytes):
         for position in itertools.product(*map(range, kernel)):
-            place = tuple(slice(k * d, k * d + (m - 1) * s + 1, s) for k, d, s, m in zip(position, dilation, stride, sizes, strict=True))
+            place = tuple(
+                slice(k * d, k * d + (m - 1) * s + 1, s) for k, d, s, m in zip(position, dilation, stride, sizes, strict=True)
+            )
             tap = taps[(slice(None), slice(None), *position)].reshape(groups, -1, *ones)
-            product = gradient[i] * tap
-            target = whole[(i, slice(None), 0, *place)]
-            target += product[:, 0] if product.shape[1] == 1 else product.sum(axis=1)
+            product = gradient[part] * tap
+            target = whole[(part, slice(None), 0, *place)]
+            target += product[:, :, 0] if product.shape[2] == 1 else product.sum(axis=2)
 
 
 def _weight_infer(g: Any, input: Any, *, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int) -> MetaArray:
@@ -210,24 +199,21 @@ def conv_weight(
     xp: Any, g: Any, input: Any, *, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int
 ) -> Any:
     """The weight's gradient of `conv`: (N, O, *sizes) with (N, C, *spatial) -> (O, C/groups, *kernel)."""
-    if xp.name == "cpu":
-        found = native.convolutions().weight_gradient(
-            g, input, kernel=kernel, stride=stride, padding=padding, dilation=dilation, groups=groups
-        )
-        if found is not None:
-            return found
+    found = xp.convolve_weight(g, input, kernel=kernel, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    if found is not None:
+        return found
     n, o, c = g.shape[0], g.shape[1], input.shape[1]
     sizes, length, per = g.shape[2:], _product(g.shape[2:]), c // groups
     x = pad_spatial(xp, input, padding)
     view = windows(xp, x, kernel, stride, dilation, sizes)
-    if groups > 1 and per == 1 and xp.name == "cpu":
+    if groups > 1 and per == 1:
         return _weight_depthwise(xp, g, view, kernel, groups)
     rows, k = per * _product(kernel), len(kernel)
     out = xp.zeros((groups, o // groups, rows), g.dtype)
     if not g.size or not x.size:
         return out.reshape(o, per, *kernel)
     order = (1, *range(2, 2 + k), 0, *range(2 + k, view.ndim))
-    for part in _parts(xp, n, groups * rows * length * g.itemsize):
+    for part in xp.pieces(n, groups * rows * length * g.itemsize):
         columns = xp.ascontiguousarray(view[part].transpose(order)).reshape(groups, rows, -1)
         gradient = xp.ascontiguousarray(g[part].swapaxes(0, 1)).reshape(groups, o // groups, -1)
         out += xp.matmul(gradient, columns.swapaxes(1, 2))
@@ -238,9 +224,9 @@ def _weight_depthwise(xp: Any, g: Any, view: Any, kernel: Shape, groups: int) ->
     n, sizes = g.shape[0], g.shape[2:]
     gradient = g.reshape(n, groups, g.shape[1] // groups, *sizes)
     out = xp.zeros((groups, gradient.shape[2], *kernel), g.dtype)
-    axes = tuple(range(2, 2 + len(sizes)))
-    for i in range(n):
+    axes = tuple(range(3, 3 + len(sizes)))
+    for part in xp.pieces(n, gradient[0].nbytes if n else 0):
         for position in itertools.product(*map(range, kernel)):
-            shifted = view[(i, slice(None), *position)][:, None]
-            out[(slice(None), slice(None), *position)] += (gradient[i] * shifted).sum(axis=axes)
+            shifted = view[(part, slice(None), *position)][:, :, None]
+            out[(slice(None), slice(None), *position)] += (gradient[part] * shifted).sum(axis=axes).sum(axis=0)
     return out.reshape(-1, 1, *kernel)
