@@ -2,7 +2,7 @@
 
 Rounds of the two are interleaved, so both see the same machine; a ratio is the median over the rounds of tocha's time / torch's
 time (under 1: tocha is faster). Results are compared, and a row whose results differ fails. Differences under ten percent are
-ties. `--sizes` adds what importing and installing cost.
+ties. `--sizes` adds what importing and installing cost. `--grid` runs the rows of bench.grid instead of the cases: operators by size.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench import grid_run
 from bench.cases import CASES
 from bench.footprint import footprint
 
@@ -137,6 +138,30 @@ def table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _grid(args: argparse.Namespace) -> int:
+    """Run the grid; 1 if a row fails."""
+    args.seconds = 0.05 if args.seconds is None else args.seconds
+    rows = grid_run.run(args)
+    report = _report(args, rows)
+    print(grid_run.summary(rows, args.threads))
+    if args.save:
+        RESULTS.mkdir(exist_ok=True)
+        path = RESULTS / f"{args.save}.json"
+        path.write_text(json.dumps(grid_run.merged(path, report), indent=1) + "\n", encoding="utf-8")
+    return int(any("error" in row for row in rows))
+
+
+def _report(args: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "date": datetime.date.today().isoformat(),
+        "versions": versions(args),
+        "device": args.device,
+        "threads": args.threads,
+        "command": "./run bench " + " ".join("PYTHON" if a == args.torch else a for a in sys.argv[1:]),
+        "rows": rows,
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./run bench", description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"default: all of {', '.join(CASES)}")
@@ -144,11 +169,16 @@ def main() -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=0.2, help="length of a round")
+    parser.add_argument("--seconds", type=float, help="length of a round (default: 0.2; of the grid: 0.05)")
     parser.add_argument("--sizes", action="store_true", help="also import time, memory and installed size")
     parser.add_argument("--save", metavar="NAME", help="keep the report as bench/results/NAME.json")
     parser.add_argument("--readme", action="store_true", help="put the table into README.md")
+    parser.add_argument("--grid", action="store_true", help="the grid of operators by size")
+    parser.add_argument("--only", action="append", metavar="PATTERN", help="with --grid: rows whose name matches or contains it")
     args = parser.parse_args()
+    if args.grid:
+        return _grid(args)
+    args.seconds = 0.2 if args.seconds is None else args.seconds
     unknown = sorted(set(args.cases) - set(CASES))
     if unknown:
         parser.error(f"no case {', '.join(unknown)}")
@@ -157,14 +187,7 @@ def main() -> int:
     for case in args.cases or CASES:
         print(f"{case} ...", file=sys.stderr)
         rows.append(measure(case, args))
-    report = {
-        "date": datetime.date.today().isoformat(),
-        "versions": versions(args),
-        "device": args.device,
-        "threads": args.threads,
-        "command": "./run bench " + " ".join("PYTHON" if a == args.torch else a for a in sys.argv[1:]),
-        "rows": rows,
-    }
+    report = _report(args, rows)
     if args.sizes:
         report["sizes"] = footprint(args.torch)
     print(table(report))
