@@ -7,6 +7,7 @@ Operators come from the registry; submodules load when first touched.
 from __future__ import annotations
 
 import importlib as _importlib
+import sys as _sys
 from typing import Any
 
 from tocha import dtypes as _dtypes
@@ -132,5 +133,6 @@ def __dir__() -> list[str]:
 from math import e, inf, nan, pi  # noqa: E402
 
 newaxis = None
+torch = _sys.modules[__name__]  # torch.torch is torch there too
 globals().update({_d.alias: _d for _d in _dtypes.ALL if _d.alias})
 globals().update(_NAMESPACES["torch"])

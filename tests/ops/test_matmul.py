@@ -113,3 +113,11 @@ def test_products_of_bools_are_not_implemented():
     b = torch.ones(2, 2, dtype=torch.bool)
     with pytest.raises(NotImplementedError, match="not implemented for 'Bool'"):
         b @ b
+
+
+def test_half_addmm_rounds_once():
+    m = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).bfloat16()
+    x = torch.tensor([[1.0078125, -0.5], [0.33203125, 3.0]]).bfloat16()
+    got = torch.addmm(x, m, x, beta=3.4445)
+    exact = x.double() * 3.444499969482422 + x.double()
+    assert torch.equal(got, exact.bfloat16())

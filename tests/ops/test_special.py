@@ -25,6 +25,14 @@ VALUES: list[Any] = [
     (lambda: tocha.special.xlog1py(tensor([0.0, 0]), tensor([-1.0, nan])), "float32", [0.0, nan]),
     (lambda: tocha.mvlgamma(tensor([3.0, 4]), 2), "float32", [1.550195, 3.565098]),
     (lambda: tocha.igamma(tensor([1.0]), tensor([2.0])), "float32", [0.8646647]),
+    (lambda: tocha.igamma(tensor([nan, nan, inf, inf, 0.0]), tensor([0.0, inf, nan, inf, nan])), "float32", [0.0, 1.0, 0.0, nan, nan]),
+    (lambda: tocha.igammac(tensor([nan, nan, inf, inf, -1.0]), tensor([0.0, inf, nan, -1.0, nan])), "float32", [1.0, 0.0, 1.0, nan, nan]),
+    (lambda: tocha.special.airy_ai(tensor([1e30, 150.0, inf, 1.0, nan])), "float32", [0.0, 0.0, nan, 0.1352924, nan]),
+    # where torch isn't right: it gives NaN for the limits at infinity, and large numbers at poles
+    (lambda: tocha.polygamma(2, tensor([inf, -1.0, nan])), "float32", [0.0, -inf, nan]),
+    (lambda: tocha.polygamma(1, tensor([-1.0, -2.0])), "float32", [inf, inf]),
+    (lambda: tocha.special.zeta(tensor([2.0, inf]), tensor([inf, inf])), "float32", [0.0, 0.0]),
+    (lambda: tocha.special.airy_ai(tensor([-1113, -10701])), "float32", [-0.05651425, 0.007703224]),
 ]  # fmt: skip
 
 
@@ -59,3 +67,14 @@ def test_derivatives_agree_with_differences(name: str) -> None:
     h = 1e-6
     slope = (f(x.detach() + h) - f(x.detach() - h)) / (2 * h)
     assert x.grad.tolist() == pytest.approx(slope.tolist(), rel=1e-6)  # type: ignore[union-attr]
+
+
+def test_derivatives_at_the_ends_where_torch_gives_one_half_or_nan() -> None:
+    x = tensor([nan, 0.0], requires_grad=True)
+    for f in (tocha.special.i1, tocha.special.i1e):
+        (grad,) = tocha.autograd.grad(f(x).sum(), x)
+        assert grad.isnan().tolist() == [True, False]
+        assert grad[1] == 0.5
+    x = tensor([-inf, -1e30], requires_grad=True)
+    (grad,) = tocha.autograd.grad(tocha.special.log_ndtr(x).sum(), x)
+    assert grad.tolist() == pytest.approx([inf, 1e30])

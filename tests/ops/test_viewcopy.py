@@ -105,3 +105,27 @@ def test_views_take_their_arguments_in_every_spelling():
         x.transpose(0, 2)
     with pytest.raises(RuntimeError, match="view size is not compatible"):
         x.t().view(6)
+
+
+def test_as_strided_scatter_writes_to_places_of_the_storage():
+    columns = torch.arange(18.0).reshape(3, 6)[:, ::2]
+    out = torch.as_strided_scatter(columns, torch.tensor([-1.0, -2.0]), (2,), (2,), 6)
+    assert out.tolist() == [[0.0, 2.0, 4.0], [-1.0, -2.0, 10.0], [12.0, 14.0, 16.0]]
+    assert columns[1].tolist() == [6.0, 8.0, 10.0]
+
+
+def test_as_strided_scatter_gradient_leaves_out_what_was_replaced():
+    x = torch.zeros(3, 3, requires_grad=True)
+    y = torch.zeros(2, 2, requires_grad=True)
+    out = torch.as_strided_scatter(x, y, (2, 2), (1, 2), 1)
+    out.backward(torch.arange(1.0, 10.0).reshape(3, 3))
+    assert x.grad.tolist() == [[1.0, 0.0, 0.0], [0.0, 0.0, 6.0], [7.0, 8.0, 9.0]]
+    assert y.grad.tolist() == [[2.0, 4.0], [3.0, 5.0]]
+
+
+def test_narrow_copy_raises_for_a_dimension_too_large():
+    with pytest.raises(RuntimeError, match="narrow_copy"):
+        torch.narrow_copy(X, 2, 0, 1)
+    with pytest.raises(IndexError):
+        torch.narrow_copy(X, -3, 0, 1)
+    assert torch.narrow_copy(X, 1, 1, 2).tolist() == [[1.0, 2.0], [4.0, 5.0]]

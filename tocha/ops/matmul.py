@@ -141,7 +141,10 @@ def _scaled_sum(
     if alpha.__class__ is not int or alpha != 1:
         product = product * alpha
     if beta not in _ZERO_BETA:
-        product = (input if beta.__class__ is int and beta == 1 else input * beta) + product
+        if dtype in _HALF and beta != 1:  # the sum of an exact multiple and the product, as by fused multiply-add
+            product = (input.double() * float(np.float32(beta)) + product).float()
+        else:
+            product = (input if beta.__class__ is int and beta == 1 else input * beta) + product
     return product.to(dtype) if dtype in _HALF else product
 
 

@@ -121,7 +121,7 @@ _settable("imag")
 # ---- *_copy: what the view operators show, in new memory
 
 _VIEWS: dict[str, Callable[..., Any]] = {
-    "as_strided": views.as_strided, "diagonal": views.diagonal, "expand": views.expand, "narrow": views.narrow,
+    "as_strided": views.as_strided, "diagonal": views.diagonal, "expand": views.expand,
     "permute": views.permute, "select": views.select, "split": views.split, "split_with_sizes": split_with_sizes,
     "squeeze": views.squeeze, "t": views.t, "transpose": views.transpose, "unbind": views.unbind, "unfold": views.unfold,
     "unsqueeze": views.unsqueeze, "view": views.view, "view_as_real": views.view_as_real,
@@ -137,7 +137,14 @@ def _slice(input: Tensor, dim: int = 0, start: int | None = None, end: int | Non
     return prims.slice_(input, index=(slice(None),) * wrap_dim(dim, input.ndim, "slice") + (slice(start, end, step),))
 
 
+def _narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
+    if not dim < max(input.ndim, 1):  # torch's copying form raises another type than its view, on this side only
+        raise RuntimeError(f"narrow_copy: dim must be less than the number of dimensions ({input.ndim}), but got {dim}")
+    return views.narrow(input, dim, start, length)
+
+
 _VIEWS["slice"] = _slice
+_VIEWS["narrow"] = _narrow
 _VIEWS["alias"] = lambda input: input
 _VIEWS["detach"] = lambda input: input.detach()
 
@@ -160,8 +167,10 @@ for _name, _function in _VIEWS.items():
 # ---- *_scatter: a copy of the input with the viewed part replaced
 
 
-def _scattered(input: Tensor, src: Tensor, view: Callable[[Tensor], Tensor], name: str) -> Tensor:
-    out = input.clone()
+def _scattered(
+    input: Tensor, src: Tensor, view: Callable[[Tensor], Tensor], name: str, copy: Callable[[Tensor], Tensor] = Tensor.clone
+) -> Tensor:
+    out = copy(input)
     part = view(out)
     if part._a.shape != src._a.shape:
         raise RuntimeError(
@@ -194,4 +203,17 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
 @op("torch method out")
 def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
     """input with src written where as_strided would look (torch docs: torch.as_strided_scatter)."""
-    return _scattered(input, src, lambda x: views.as_strided(x, size, stride, storage_offset), "as_strided_scatter")
+
+    def look(copy: Tensor) -> Tensor:
+        return views.as_strided(copy, size, stride, storage_offset)
+
+    return _scattered(input, src, look, "as_strided_scatter", _with_storage)
+
+
+def _with_storage(input: Tensor) -> Tensor:
+    """A copy with the storage around it, so that strides find the same places."""
+    steps, offset = input.stride(), views.storage_offset_of(input)
+    if (not offset and input.is_contiguous()) or 0 in steps:
+        return input.clone()
+    end = offset + 1 + sum((n - 1) * step for n, step in zip(input.shape, steps, strict=True)) if input.numel() else offset
+    return views.as_strided(views.as_strided(input, (end,), (1,), 0).clone(), input.shape, steps, offset)

@@ -14,6 +14,7 @@ from tocha.prims.pointwise import pointwise
 _REAL = ("complex",)
 _EVERYWHERE = "torch method inplace out special"
 _SPECIAL = "special out"
+_AIRY_END = 200.0  # Ai is less than the least number from about 108 on
 _SQRT_PI, _SQRT_2PI = math.sqrt(math.pi), math.sqrt(2 * math.pi)
 
 
@@ -134,12 +135,26 @@ def _gamma_density(g: Any, x: Any, y: Any) -> Any:
     return g * ((x - 1) * y.log() - y - x.lgamma()).exp()
 
 
+def _incomplete(name: str, start: float) -> Any:
+    """A ratio of incomplete gamma functions. Where one argument alone decides, the other may be NaN, as in torch: at y = 0 and for
+    an infinite order it is `start`, at infinity the complement."""
+
+    def rule(o: Any, x: Any, y: Any) -> Any:
+        number = x.dtype.type
+        unordered = o.logical_or(o.isnan(x), o.isnan(y))
+        known = o.where(o.logical_or(o.eq(y, 0), o.eq(x, math.inf)), number(start), number(math.nan))
+        known = o.where(o.logical_and(o.isnan(x), o.eq(y, math.inf)), number(1 - start), known)
+        return o.where(unordered, known, getattr(o, name)(x, y))
+
+    return rule
+
+
 _binary(
-    "igamma", lambda o, x, y: o.gammainc(x, y), (_not_differentiable("igamma"), _gamma_density),
+    "igamma", _incomplete("gammainc", 0.0), (_not_differentiable("igamma"), _gamma_density),
     "torch method inplace out special:gammainc", "Regularised lower incomplete gamma function", "none",
 )  # fmt: skip
 _binary(
-    "igammac", lambda o, x, y: o.gammaincc(x, y), (_not_differentiable("igammac"), lambda g, x, y: -_gamma_density(g, x, y)),
+    "igammac", _incomplete("gammaincc", 1.0), (_not_differentiable("igammac"), lambda g, x, y: -_gamma_density(g, x, y)),
     "torch method inplace out special:gammaincc", "Regularised upper incomplete gamma function", "none",
 )  # fmt: skip
 _binary(
@@ -255,7 +270,13 @@ _unary(
     "spherical_bessel_j0", lambda o, x: o.where(o.isinf(x), x.dtype.type(0), o.where(o.eq(x, 0), x.dtype.type(1), o.div(o.sin(x), x))),
     None, _SPECIAL, "Spherical Bessel function of the first kind, order 0",
 )  # fmt: skip
-_unary("airy_ai", lambda o, x: o.airy(x)[0].astype(x.dtype), None, _SPECIAL, "Airy function Ai")
+_unary(
+    "airy_ai",
+    lambda o, x: o.where(o.logical_and(o.gt(x, _AIRY_END), o.lt(x, math.inf)), x.dtype.type(0), o.airy(x)[0].astype(x.dtype)),
+    None,
+    _SPECIAL,
+    "Airy function Ai",
+)
 
 # ---- orthogonal polynomials: P[k+1] = a(k, x) P[k] - b(k) P[k-1]
 
