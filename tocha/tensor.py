@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tocha import dtypes
 from tocha.autograd.graph import Hooks, HookTable, Node, RemovableHandle, Version, version_of
 from tocha.backends import device_of
+from tocha.backends.lazy import Lazy
 from tocha.device import Size, device, layout, strided
 from tocha.dtypes import FROM_NP, dtype
 
@@ -304,7 +305,8 @@ class Tensor(_Operators):
         """The address of the first element (0 for empty and meta tensors)."""
         from tocha.backends import namespace
 
-        return namespace(self._a).data_ptr(self._a) if self._a.size else 0
+        a = self._a.raw if self._a.__class__ is Lazy else self._a
+        return namespace(a).data_ptr(a) if a.size else 0
 
     def is_shared(self) -> bool:
         """Whether the memory is shared between processes."""

@@ -88,8 +88,7 @@ def test_lazy_conjugation_does_not_write_out_repetition():
     wide = tensor_pickle(count=1, size=(2**50,), stride=(0,), kind=b"ComplexFloatStorage", extra=conj)
     assert torch.load(archive(wide, FOUR))[5].item() == 1 - 2j
     window = tensor_pickle(count=1000, size=(500, 500), stride=(1, 1), kind=b"ComplexFloatStorage", extra=conj)
-    with pytest.raises(RuntimeError, match="overlaps itself"):
-        torch.load(archive(window, {"data/0": bytes(8000)}))
+    assert torch.load(archive(window, {"data/0": bytes(8000)}))[499, 499].item() == 0
 
 
 MARK = []

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tocha.backends import cpu, meta
+from tocha.backends.lazy import Lazy
 from tocha.device import CPU, META, device
 
 Array = Any
@@ -33,6 +34,8 @@ def namespace(array: Array) -> Any:
     """The backend module of an array."""
     found = NAMESPACES.get(array.__class__)
     if found is None:
+        if array.__class__ is Lazy:
+            return namespace(array.raw)
         from tocha.backends import cuda
 
         NAMESPACES[array.__class__] = found = cuda
@@ -48,6 +51,8 @@ def device_of(array: Array) -> device:
         return META
     if kind is meta.WrapperArray:
         return array.device
+    if kind is Lazy:
+        return device_of(array.raw)
     return _cuda(array.device.id)
 
 
@@ -72,6 +77,7 @@ def for_device(where: device) -> Any:
 
 def geometry(array: Array) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
     """Shape, strides, offset and length of the memory below, all in elements."""
+    array = array.raw if array.__class__ is Lazy else array
     xp = namespace(array)
     item = array.dtype.itemsize
     root = xp.root(array)

@@ -15,6 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from tocha.backends.lazy import resolved
 from tocha.device import device
 from tocha.errors import AcceleratorError
 
@@ -236,6 +237,7 @@ def from_host(a: Any, index: int | None = None) -> Any:
 
 def to_host(a: Any) -> Any:
     """Copy to a NumPy array, once everything queued before is done; RuntimeError if a kernel met a bad index."""
+    a = resolved(a)
     got = cupy.asnumpy(bits(a)).view(a.dtype)
     from tocha.backends._cuda_functions import FAULTS
 

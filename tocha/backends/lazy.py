@@ -12,7 +12,9 @@ from typing import Any
 from tocha.backends.meta import MetaArray, WrapperArray
 
 _GEOMETRY = frozenset(("dtype", "flags", "itemsize", "nbytes", "ndim", "offset", "shape", "size", "strides"))
-_READS = frozenset(("any", "all", "astype", "copy", "imag", "item", "max", "min", "ravel", "real", "reshape", "sum", "tobytes", "tolist"))
+_READS = frozenset(
+    ("any", "all", "astype", "copy", "imag", "item", "max", "min", "ravel", "real", "reshape", "sum", "tobytes", "tolist")
+)
 
 
 class Lazy:
@@ -43,7 +45,8 @@ class Lazy:
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def __getitem__(self, key: Any) -> Any:
-        return resolved(self)[key]
+        part = self.raw[key]
+        return self.seen(part) if part.__class__ is self.raw.__class__ else self.applied(part)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.raw[key] = self.applied(resolved(value))

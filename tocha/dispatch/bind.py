@@ -10,6 +10,7 @@ import numpy as np
 
 from tocha.autograd.mode import state
 from tocha.backends import cpu, device_of, meta, namespace, native
+from tocha.backends.lazy import Lazy, resolved
 from tocha.dispatch import override
 from tocha.dispatch.override import INTERPRETERS, NO_DISPATCH
 from tocha.dispatch.prim import Prim, link_view, record
@@ -72,7 +73,9 @@ Prim.__call__ = bind  # type: ignore[method-assign, assignment]
 def bind_plain(prim: Prim, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """`bind` without interpreters, on any backend and type."""
     if prim.family == "view":
-        return _bind_view(prim, args[0], params)
+        a = args[0]._a
+        seen = a.seen(prim.impl(namespace(a), a.raw, **params)) if a.__class__ is Lazy else None
+        return _bind_view(prim, args[0], params, seen)
     outs = run(prim, args, params)
     if state.grad and prim.vjp is not None:
         for a in args:
@@ -96,9 +99,10 @@ def run(prim: Prim, args: Sequence[Any], params: dict[str, Any]) -> tuple[Tensor
     first: Any = next((a for a in arrays if a is not None), None)
     xp = namespace(first)
     for a in arrays:
-        if a is not None and a.__class__ is not first.__class__:
+        if a is not None and (a.__class__ is not first.__class__ or a.__class__ is Lazy):
             arrays = one_device(prim, arrays)
-            xp = namespace(next(a for a in arrays if a is not None))
+            first = next(a for a in arrays if a is not None)
+            xp = namespace(first)
             break
     if xp is meta:
         return tuple(wrap(m) for m in infer(prim, arrays, params))
@@ -135,7 +139,11 @@ def run(prim: Prim, args: Sequence[Any], params: dict[str, Any]) -> tuple[Tensor
 
 
 def one_device(prim: Prim, arrays: list[Any]) -> list[Any]:
-    """Zero-dimensional CPU arrays follow the others to their device; anything else mixed is an error."""
+    """Arrays with nothing pending on one device: 0-d CPU arrays follow the others to theirs; anything else mixed is an error."""
+    if any(a.__class__ is Lazy for a in arrays):
+        arrays = [resolved(a) for a in arrays]
+        if len({a.__class__ for a in arrays if a is not None}) == 1:
+            return arrays
     kinds = {str(device_of(a)): a for a in arrays if a is not None}
     away = next((a for a in arrays if a is not None and device_of(a).type != "cpu"), None)
     movable = all(a is None or a.__class__ is away.__class__ or a.ndim == 0 for a in arrays)
@@ -167,9 +175,10 @@ def infer(prim: Prim, arrays: Sequence[Any], params: dict[str, Any]) -> list[Any
     return outs
 
 
-def _bind_view(prim: Prim, x: Tensor, params: dict[str, Any]) -> Any:
+def _bind_view(prim: Prim, x: Tensor, params: dict[str, Any], got: Any = None) -> Any:
     """A view primitive: the output shares x's memory, version counter and base. Several outputs share one node."""
-    got = prim.impl(namespace(x._a), x._a, **params)
+    if got is None:
+        got = prim.impl(namespace(x._a), x._a, **params)
     if got.__class__ is list:
         outs = [wrap(g) for g in got]
         for i, out in enumerate(outs):

@@ -13,6 +13,7 @@ from tocha.autograd.graph import Node, version_of
 from tocha.autograd.mode import no_grad, state
 from tocha.autograd.views import refresh, replay
 from tocha.backends import geometry, namespace
+from tocha.backends.lazy import Lazy, resolved
 from tocha.dispatch.override import HOLLOW, INTERPRETERS, NO_DISPATCH, alias_as, in_memory
 from tocha.dispatch.prim import edge_of
 from tocha.tensor import Tensor, View
@@ -157,8 +158,10 @@ def store(target: Any, value: Any) -> None:
     """Array assignment on any backend."""
     if target.__class__ is _ndarray:
         state.run(target.__setitem__, ..., value)
+    elif target.__class__ is Lazy:
+        store(target.raw, target.applied(resolved(value)))
     elif (xp := namespace(target)).name != "meta":
-        xp.store(target, value)
+        xp.store(target, resolved(value))
 
 
 def mutated(target: Tensor, value: Tensor | None, operator: str) -> None:

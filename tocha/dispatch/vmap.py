@@ -304,6 +304,8 @@ _BY_NAME: dict[str, Callable[..., Any]] = {
     "unfold": _shift("dim"),
     "view_as_real": _same,
     "view_as_complex": _same,
+    "conj": _same,
+    "neg_view": _same,
     "cast": _same,
     "clone": _same,
     "to_device": _same,

@@ -8,13 +8,15 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.backends import cpu
+from tocha.backends.lazy import Lazy
 from tocha.dispatch import promote
-from tocha.dispatch.override import INTERPRETERS
+from tocha.dispatch.override import HOLLOW, INTERPRETERS, NO_DISPATCH
 from tocha.dispatch.registry import NAMESPACES, op
 from tocha.ops.arguments import check_tensor, scalar_of
 from tocha.ops.convert import to
 from tocha.ops.shape import view_as_real
 from tocha.prims import elementary, rounding, special
+from tocha.prims import view as views
 from tocha.prims.forms import as_operand, check_operands
 from tocha.prims.reduce import equal as equal_values
 from tocha.tensor import Tensor
@@ -341,7 +343,11 @@ def equal(input: Tensor, other: Tensor) -> bool:
 @op("torch property")
 def real(input: Tensor) -> Tensor:
     """The real part, a view; of real tensors the tensor itself (torch docs: torch.real)."""
-    return view_as_real(input)[..., 0] if input._a.dtype.kind == "c" else input
+    if input._a.dtype.kind != "c":
+        return input
+    if input._a.__class__ is Lazy:
+        return real(views.conj(input)) if input._a.conj else views.neg_view(real(views.neg_view(input)))
+    return view_as_real(input)[..., 0]
 
 
 @op("torch property")
@@ -349,16 +355,33 @@ def imag(input: Tensor) -> Tensor:
     """The imaginary part, a view; RuntimeError for real tensors (torch docs: torch.imag)."""
     if input._a.dtype.kind != "c":
         raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+    if input._a.__class__ is Lazy:
+        return views.neg_view(imag(views.conj(input) if input._a.conj else views.neg_view(input)))
     return view_as_real(input)[..., 1]
 
 
 @op("torch method")
 def conj(input: Tensor) -> Tensor:
-    """The complex conjugate, computed at once; real tensors themselves (torch docs: torch.conj)."""
-    return rounding.conjugate(input) if input._a.dtype.kind == "c" else input
+    """The complex conjugate, a view; real tensors themselves (torch docs: torch.conj)."""
+    if input._a.dtype.kind != "c":
+        return input
+    return views.conj(input) if _takes_lazy(input) else rounding.conjugate(input)
+
+
+def _takes_lazy(input: Tensor) -> bool:
+    """Whether views with conjugation or negation pending are made of it: not inside an interpreter or of a wrapper."""
+    return not INTERPRETERS and input.__class__ in NO_DISPATCH and input.__class__ not in HOLLOW
+
+
+@op("torch")
+def _neg_view(input: Tensor) -> Tensor:
+    """The negative, a view (torch docs: "Negative view")."""
+    if input._a.dtype.kind == "b":
+        raise RuntimeError("Negation, the `-` operator, on a bool tensor is not supported: use `~` or logical_not()")
+    return views.neg_view(input) if _takes_lazy(input) else -input
 
 
 @op("torch method inplace out")
 def conj_physical(input: Tensor) -> Tensor:
     """The complex conjugate; real tensors themselves (torch docs: torch.conj_physical)."""
-    return conj(input)
+    return rounding.conjugate(input) if input._a.dtype.kind == "c" else input

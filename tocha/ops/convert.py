@@ -9,6 +9,7 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.backends import device_of, for_device, namespace
+from tocha.backends.lazy import Lazy
 from tocha.device import channels_last, channels_last_3d, contiguous_format, preserve_format
 from tocha.device import device as Device
 from tocha.dispatch.inplace import assign, check_writable, store
@@ -244,6 +245,9 @@ def numpy(input: Tensor, *, force: bool = False) -> Any:
         raise TypeError(
             f"can't convert {input.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
         )
+    if input._a.__class__ is Lazy:
+        mark, short = ("conjugate", "conj") if input._a.conj else ("negative", "neg")
+        raise RuntimeError(f"Can't call numpy() on Tensor that has {mark} bit set. Use tensor.resolve_{short}().numpy() instead.")
     if input._a.dtype in dtypes.HALF_NP and input.dtype is not dtypes.float16:
         raise TypeError(f"Got unsupported ScalarType {input.dtype.name}")
     return input._a
@@ -300,6 +304,8 @@ def __dlpack__(input: Tensor, *, stream: Any = None, max_version: Any = None, dl
     """A DLPack capsule on the tensor's memory; tensors that require grad are refused, as in torch."""
     if input._rg:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    if input._a.__class__ is Lazy:
+        raise BufferError("Can't export tensors with the conjugate or negative bit set, use tensor.resolve_conj().resolve_neg()")
     options = {k: v for k, v in (("max_version", max_version), ("dl_device", dl_device), ("copy", copy)) if v is not None}
     if device_of(input._a).type == "cuda":
         return input._a.__dlpack__(stream=stream, **options)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from tocha import dtypes
+from tocha.backends.lazy import Lazy
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
 from tocha.storage import TypedStorage, UntypedStorage
@@ -62,26 +63,26 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 
 @op("method torch")
 def is_conj(input: Tensor) -> bool:
-    """Whether conjugation is pending: never, it is computed at once here."""
-    return False
+    """Whether conjugation is pending (torch docs: torch.is_conj)."""
+    return input._a.__class__ is Lazy and bool(input._a.conj)
 
 
 @op("method torch")
 def is_neg(input: Tensor) -> bool:
-    """Whether negation is pending: never, it is computed at once here."""
-    return False
+    """Whether negation is pending (torch docs: Tensor.is_neg)."""
+    return input._a.__class__ is Lazy and bool(input._a.neg)
 
 
 @op("method torch")
 def resolve_conj(input: Tensor) -> Tensor:
-    """The tensor with pending conjugation done: itself."""
-    return input
+    """A copy with pending conjugation done, or itself (torch docs: torch.resolve_conj)."""
+    return input.clone() if is_conj(input) else input
 
 
 @op("method torch")
 def resolve_neg(input: Tensor) -> Tensor:
-    """The tensor with pending negation done: itself."""
-    return input
+    """A copy with pending negation done, or itself (torch docs: torch.resolve_neg)."""
+    return input.clone() if is_neg(input) else input
 
 
 @op("method torch")

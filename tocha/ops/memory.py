@@ -13,6 +13,7 @@ from tocha.device import preserve_format
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_sizes, shape_of
 from tocha.ops.creation import make
+from tocha.ops.inspect import is_conj, is_neg
 from tocha.ops.shape import storage_nbytes, storage_offset_of
 from tocha.storage import TypedStorage, UntypedStorage, storage_of, view_bytes
 from tocha.tensor import Tensor
@@ -134,7 +135,8 @@ def storage_offset(input: Tensor) -> int:
 def is_set_to(input: Tensor, tensor: Tensor) -> bool:
     """Whether both look at the same memory with the same geometry."""
     a, b = input._a, tensor._a
-    same = a.dtype is b.dtype and a.shape == b.shape and a.strides == b.strides
+    same = (is_conj(input), is_neg(input)) == (is_conj(tensor), is_neg(tensor))
+    same = same and a.dtype is b.dtype and a.shape == b.shape and a.strides == b.strides
     return same and input.data_ptr() == tensor.data_ptr() and storage_of(a) is storage_of(b)
 
 

@@ -19,7 +19,7 @@ from tocha.tensor import Tensor
 def conj(x: Any) -> Any:
     """The conjugate of a complex tensor or number; anything else unchanged."""
     if isinstance(x, Tensor):
-        return x.conj() if x._a.dtype.kind == "c" else x
+        return x.conj_physical() if x._a.dtype.kind == "c" else x
     return x.conjugate() if x.__class__ is complex else x
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from tocha import dtypes
 from tocha.autograd.mode import state
 from tocha.backends import meta, namespace
+from tocha.backends.lazy import Lazy
 from tocha.dispatch import override
 from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function
 from tocha.dispatch.prim import ARGUMENT, OUTPUT, Plan, record, record_two
@@ -260,7 +261,7 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
         check_writable(input, name)
         if rule.output == "real" and input._a.dtype.kind == "c":
             raise RuntimeError(f"In-place {rule.name} is not supported for complex tensors.")
-        held = input._a.__class__ is not meta.MetaArray and not (INTERPRETERS and not override.in_memory(input, *others))
+        held = input._a.__class__ not in (meta.MetaArray, Lazy) and not (INTERPRETERS and not override.in_memory(input, *others))
         if held and input._a.dtype in direct and not (state.grad and (input._rg or _any_rg(others))):
             arrays = [o._a if isinstance(o, Tensor) else o for o in others]
             if all(_fits(o, input._a) for o in arrays):

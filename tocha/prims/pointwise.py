@@ -18,6 +18,7 @@ import numpy as np
 from tocha import dtypes
 from tocha.autograd.mode import state
 from tocha.backends import cpu, meta, namespace, native
+from tocha.backends.lazy import Lazy
 from tocha.dispatch import override
 from tocha.dispatch.bind import one_device, unusual
 from tocha.dispatch.override import INTERPRETERS
@@ -117,7 +118,7 @@ class Pointwise(Prim):
         target = self.result_dtype(compute).np
         arrays = [a._a if isinstance(a, Tensor) else a.item() if isinstance(a, np.generic) else a for a in args]
         first = next(a for a in arrays if hasattr(a, "strides"))
-        if any(hasattr(a, "strides") and a.__class__ is not first.__class__ for a in arrays):
+        if any(hasattr(a, "strides") and (a.__class__ is not first.__class__ or a.__class__ is Lazy) for a in arrays):
             tensors = one_device(self, [a for a in arrays if hasattr(a, "strides")])
             arrays = [tensors.pop(0) if hasattr(a, "strides") else a for a in arrays]
             first = next(a for a in arrays if hasattr(a, "strides"))

@@ -79,7 +79,7 @@ pointwise(
     "angle", _angle, vjp=_angle_vjp, promote="float", output="real", spell="torch method out",
     doc="Argument of complex numbers, in radians; 0 or pi of real ones (torch docs: torch.angle).",
 )  # fmt: skip
-conjugate = pointwise("conj_physical", lambda o, x: o.conj(x), vjp=lambda g: g.conj(), spell="")
+conjugate = pointwise("conj_physical", lambda o, x: o.conj(x), vjp=lambda g: g.conj_physical(), spell="")
 
 
 copysign = pointwise(

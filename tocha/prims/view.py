@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from tocha.backends import cpu, geometry
+from tocha.backends.lazy import lazy
 from tocha.dispatch.bind import bind
 from tocha.dispatch.prim import Prim, prim
 
@@ -268,6 +269,18 @@ def view_dtype(xp: Any, input: Any, *, dtype: Any) -> Any:
         shape = (*input.shape[:-1], input.shape[-1] * have // want) if input.shape else ()
         return xp.MetaArray(shape, dtype)
     return input.view(dtype)
+
+
+@prim("conj", "view", half="native", vjp=lambda g: g.conj_physical())
+def conj(xp: Any, input: Any) -> Any:
+    """The complex conjugate, which is left to whoever reads the elements."""
+    return lazy(input, conj=True)
+
+
+@prim("neg_view", "view", half="native", vjp=lambda g: -g)
+def neg_view(xp: Any, input: Any) -> Any:
+    """The negative, which is left to whoever reads the elements."""
+    return lazy(input, neg=True)
 
 
 def _to_complex(g: Any) -> Any:

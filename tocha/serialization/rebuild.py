@@ -13,6 +13,7 @@ from typing import Any
 
 from tocha import dtypes
 from tocha.backends import meta, namespace
+from tocha.backends.lazy import Lazy, lazy, resolved
 from tocha.device import (
     META,
     channels_last,
@@ -59,7 +60,7 @@ def geometry(tensor: Tensor) -> Geometry:
 
     An array that torch can't describe (negative or fractional strides) is copied first.
     """
-    array = tensor._a
+    array = tensor._a.raw if tensor._a.__class__ is Lazy else tensor._a
     width = array.dtype.itemsize
     size = tuple(array.shape)
     if array.size and any(s < 0 or s % width for n, s in zip(size, array.strides) if n > 1):
@@ -86,6 +87,8 @@ def reduce_tensor(tensor: Tensor, protocol: int) -> tuple[Any, ...]:
 
     kind, state = type(tensor), _state_of(tensor)
     if not mode.saving:
+        if tensor._a.__class__ is Lazy:
+            tensor = _with_values(tensor)
         storage, offset, size, stride = geometry(tensor)
         tag = None if kind is Tensor else "Parameter" if kind is Parameter else kind
         return _restore, (tag, storage, tensor.dtype.name, offset, size, stride, tensor.requires_grad, state)
@@ -98,6 +101,13 @@ def reduce_tensor(tensor: Tensor, protocol: int) -> tuple[Any, ...]:
     if kind is Tensor and not state:
         return function, arguments
     return _rebuild_from_type_v2, (function, kind, arguments, state)
+
+
+def _with_values(tensor: Tensor) -> Tensor:
+    """A leaf with pending conjugation or negation done."""
+    out = wrap(resolved(tensor._a))
+    out.requires_grad = tensor.requires_grad
+    return out
 
 
 def _state_of(tensor: Tensor) -> Any:
@@ -118,8 +128,14 @@ def _reduce_plain(tensor: Tensor) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return _rebuild_meta_tensor_no_storage, (kind, size, stride, tensor.requires_grad)
     if kind in STORAGE_NAMES:
         typed = TypedStorage(wrap_storage=storage, dtype=kind)
-        return _rebuild_tensor_v2, (typed, offset, size, stride, tensor.requires_grad, OrderedDict())
-    return _rebuild_tensor_v3, (storage, offset, size, stride, tensor.requires_grad, OrderedDict(), kind)
+        return _rebuild_tensor_v2, (typed, offset, size, stride, tensor.requires_grad, OrderedDict(), *_marks(tensor))
+    return _rebuild_tensor_v3, (storage, offset, size, stride, tensor.requires_grad, OrderedDict(), kind, *_marks(tensor))
+
+
+def _marks(tensor: Tensor) -> tuple[dict[str, bool], ...]:
+    """What is pending on a tensor's elements, as torch's files say it; nothing for almost all."""
+    a = tensor._a
+    return ({"conj": bool(a.conj), "neg": bool(a.neg)},) if a.__class__ is Lazy else ()
 
 
 # ---- putting them together (names and argument order are torch's file format)
@@ -219,21 +235,10 @@ def _finish(tensor: Tensor, requires_grad: bool, metadata: Any) -> Tensor:
         if mark not in ("conj", "neg"):
             raise RuntimeError(f"the file marks a tensor as {mark!r}, which tocha does not know")
         if present:
-            tensor = wrap(_resolve(tensor._a, mark))
+            tensor = wrap(lazy(tensor._a, **{mark: True}))
     if requires_grad:
         tensor.requires_grad = True
     return tensor
-
-
-def _resolve(array: Any, mark: str) -> Any:
-    """A lazily conjugated or negated view made real, without writing out what stride 0 repeats."""
-    xp = namespace(array)
-    once = array[tuple(slice(None, None if s else 1) for s in array.strides)]
-    if once.nbytes > getattr(xp.root(array), "nbytes", 0):
-        raise RuntimeError(f"a {mark} view of shape {array.shape} overlaps itself, so it can't be loaded")
-    made = once.conj() if mark == "conj" else -once
-    steps = tuple(m if s else 0 for m, s in zip(made.strides, array.strides))
-    return xp.restride(made, array.shape, steps)
 
 
 def _set_state(target: Any, state: Any) -> None:
@@ -316,7 +321,7 @@ def deepcopy_tensor(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
         return known
     if hasattr(type(tensor), "__torch_dispatch__") and isinstance(tensor._a, meta.WrapperArray):
         return _deepcopy_wrapper(tensor, memo)
-    storage, offset, size, stride = geometry(tensor)
+    storage, offset, size, stride = geometry(_with_values(tensor) if tensor._a.__class__ is Lazy else tensor)
     array = view_bytes(storage.__deepcopy__(memo), tensor.dtype, offset, size, stride)
     out = wrap(array) if type(tensor) is Tensor else wrap_as(type(tensor), array)
     memo[id(tensor)] = out
