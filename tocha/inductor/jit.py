@@ -81,7 +81,9 @@ def _machine() -> Any:
 
 @functools.cache
 def _linker() -> Any:
-    made = binding().create_lljit_compiler(_machine(), suppress_errors=True)
+    # JITLink lays a kernel's sections side by side. LLVM's older linker may put them out of each other's reach when a process has little
+    # free address space in between, and then aborts.
+    made = binding().create_lljit_compiler(_machine(), use_jit_link=True, suppress_errors=True)
     _immortal(made)
     return made
 

@@ -1,0 +1,36 @@
+"""Linking of machine code."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FULL = """
+    import ctypes
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    def taken(size):
+        return libc.mmap(None, size, 0, 0x4022, -1, 0)  # private, anonymous, without memory behind it
+    import tocha as torch
+    x = torch.linspace(-1, 1, 100_000)
+    torch.exp(x)
+    below = taken(8 << 30)
+    while (page := taken(4096)) > below:  # every hole above
+        last = page
+    for function in (torch.nn.functional.gelu, torch.tanh, torch.sin, torch.log1p):
+        libc.munmap(last, 4096)
+        function(x)
+        taken(4096)
+    print("linked")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="fills a process's address space as Linux lays it out")
+def test_kernels_link_where_one_page_is_free_and_the_next_gigabytes_away() -> None:
+    got = subprocess.run([sys.executable, "-c", textwrap.dedent(FULL)], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert (got.stdout, got.returncode) == ("linked\n", 0), got.stderr
