@@ -153,6 +153,10 @@ class Plan:
             names, by_keyword = _signature(function)
             positions = [sources.setdefault(_source(prim, n, needs), len(sources)) for n in names]
             keywords = {n: sources.setdefault(_source(prim, n, needs), len(sources)) for n in by_keyword}
+            if prim.scalar is not None:
+                from tocha.dispatch.fused import fused
+
+                function = fused(prim.name if i is None else f"{prim.name}_{i}", function, len(names), tuple(by_keyword))
             rules.append((i, function, tuple(positions), tuple(keywords.items())))
         self.rules = tuple(rules)
         self.sources = tuple(sources)
