@@ -141,8 +141,8 @@ def table(report: dict[str, Any]) -> str:
 def _grid(args: argparse.Namespace) -> int:
     """Run the grid; 1 if a row fails."""
     args.seconds = 0.05 if args.seconds is None else args.seconds
-    rows = grid_run.run(args)
-    report = _report(args, rows)
+    report = _report(args)
+    report["rows"] = rows = grid_run.run(args)
     print(grid_run.summary(rows, args.threads))
     if args.save:
         RESULTS.mkdir(exist_ok=True)
@@ -151,14 +151,14 @@ def _grid(args: argparse.Namespace) -> int:
     return int(any("error" in row for row in rows))
 
 
-def _report(args: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _report(args: argparse.Namespace) -> dict[str, Any]:
+    """What a report says besides its rows."""
     return {
         "date": datetime.date.today().isoformat(),
         "versions": versions(args),
         "device": args.device,
         "threads": args.threads,
         "command": "./run bench " + " ".join("PYTHON" if a == args.torch else a for a in sys.argv[1:]),
-        "rows": rows,
     }
 
 
@@ -183,11 +183,11 @@ def main() -> int:
     if unknown:
         parser.error(f"no case {', '.join(unknown)}")
 
-    rows = []
+    report, rows = _report(args), []
     for case in args.cases or CASES:
         print(f"{case} ...", file=sys.stderr)
         rows.append(measure(case, args))
-    report = _report(args, rows)
+    report["rows"] = rows
     if args.sizes:
         report["sizes"] = footprint(args.torch)
     print(table(report))
