@@ -8,7 +8,6 @@ import pytest
 import tocha as torch
 from tocha.backends import meta
 from tocha.dispatch.aten import overload_call
-from tocha.dispatch.bind import infer
 from tocha.dispatch.overload import OpOverload
 from tocha.dispatch.prim import REGISTRY, Plan
 
@@ -119,7 +118,7 @@ def test_inference_agrees_with_eager(name, args, params):
     on_meta = on_meta if isinstance(on_meta, tuple) else (on_meta,)
     assert [(m.shape, m.dtype) for m in on_meta] == [(r.shape, r.dtype) for r in real]
     if prim.infer is not None and prim.family != "view":
-        inferred = infer(prim, [meta.MetaArray(t._a.shape, t._a.dtype) for t in tensors], params)
+        inferred = meta.run_prim(prim, [meta.MetaArray(t._a.shape, t._a.dtype) for t in tensors], params)
         assert [(tuple(a.shape), a.dtype) for a in inferred] == [(r._a.shape, r._a.dtype) for r in real]
 
 

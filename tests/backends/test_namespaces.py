@@ -23,7 +23,7 @@ from tools.gpu_cases import PARAMETERS
 PACKAGE = Path(tocha.__file__).parent
 CUPY: dict[str, Any] = json.loads(Path(__file__).with_name("cupy_names.json").read_text())
 # Asked only where `xp.name` is "meta" or "cuda", or modules whose names are looked up apart.
-ELSEWHERE = {"MetaArray", "on", "HALF_PRODUCTS", "HALF_FUNCTIONS", "fused", "run_prim", "run", "store"}
+ELSEWHERE = {"MetaArray", "on", "run", "store"}
 METHODS = {"at", "accumulate", "reduce", "reduceat", "outer"}
 
 

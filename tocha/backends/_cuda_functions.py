@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from tocha.backends import cuda
-from tocha.backends._shared import cut, no_kernel
+from tocha.backends import _cuda_rules, cuda
 from tocha.backends.cuda import bits
+from tocha.backends.shared import cut, no_kernel, values_for
 
 cupy: Any = cuda.cupy
-_BYTES: Any = cuda._BYTES
+_BYTES: Any = cuda.BYTES
 _BITS: Any = cuda._BITS
 _FLOAT32 = np.dtype(np.float32)
 # Types on which CuPy has atomic operations, by NumPy's name of the function; float extremes go by their bits.
@@ -29,6 +29,10 @@ _ATOMIC = {
 
 class Functions:
     """The table itself; `cuda.NAME` finds these before CuPy's."""
+
+    # ---- running kernels
+
+    run_prim, run_rule = staticmethod(_cuda_rules.run_prim), staticmethod(_cuda_rules.run_rule)
 
     # ---- reductions, always called with axis= and keepdims=
 
@@ -84,6 +88,23 @@ class Functions:
     @staticmethod
     def ones(shape: Any, dtype: Any = float) -> Any:
         return Functions.full(shape, 1, dtype)
+
+    @staticmethod
+    def filled(shape: Any, dtype: Any, value: Any, index: int | None) -> Any:
+        """A new array of one value on device `index`, uninitialised if the value is None."""
+        with cuda.on(index):
+            return Functions.empty(shape, dtype) if value is None else Functions.full(shape, value, dtype)
+
+    @staticmethod
+    def made_on_host(function: Callable[..., Any], shape: Any, dtype: Any, index: int | None, *args: Any) -> Any:
+        """The array that `function(shape, dtype, *args)` makes by NumPy, copied to device `index`."""
+        return cuda.from_host(function(shape, dtype, *args), index)
+
+    @staticmethod
+    def overwrite(target: Any, at_once: bool, function: Callable[..., Any], *args: Any) -> None:
+        """Fill an array with values that `function(count, dtype, dense, *args)` makes by NumPy, in the order of its memory."""
+        ordered, values = values_for(target, function, args)
+        cuda.store(ordered, cuda.from_host(values, target.device.id))
 
     @staticmethod
     def where(condition: Any, input: Any, other: Any) -> Any:

@@ -6,7 +6,6 @@ the spelling of `_SPELLING`, then among CuPy's special functions. Nothing here n
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -26,36 +25,18 @@ except Exception as error:  # a broken CUDA installation raises more than Import
     cupy = None
     _why = str(error)
 
-_SELF = sys.modules[__name__]
 _SPELLING = {
     "sub": "subtract", "mul": "multiply", "div": "divide", "neg": "negative", "eq": "equal", "ne": "not_equal",
     "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "pow": "power",
     "floor_div": "floor_divide", "rem": "remainder", "as_array": "asarray",
 }  # fmt: skip
-# Half types on which CuPy's own loops compute in float32 and round once, by NumPy's name of the function.
-HALF_FUNCTIONS = frozenset(("add", "subtract", "multiply", "divide", "negative", "maximum", "minimum"))
-# Primitives that have a kernel of their own (tocha.backends._cuda_kernels).
-FUSED = frozenset(("softmax", "log_softmax", "softmax_backward", "log_softmax_backward", "standardize"))
-FUSED_LEAST = 1 << 21  # elements from which on Triton's kernel of a single function is faster than CuPy's, measured on an H200
-# Primitives whose products cuBLAS accumulates in float32 by itself.
-HALF_PRODUCTS = frozenset(("mm", "mv", "linear", "linear_backward"))
-
-
-def keeps_half(prim: Any, arrays: list[Any]) -> bool:
-    """Whether a primitive is to run on half types as they are. Single elements are left out: CuPy sums them up in the type."""
-    return prim.name in HALF_PRODUCTS and not all(a is None or 1 in a.shape for a in arrays)
-
 
 # CuPy has no arithmetic for these: arrays of them are containers of bytes, which move and are cast.
-_BYTES = {
+BYTES = {
     np.dtype(getattr(ml_dtypes, kind)): np.dtype(np.uint8)
     for kind in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
 }
-_BITS = {**_BYTES, np.dtype(ml_dtypes.bfloat16): np.dtype(np.uint16)}
-_MOVES_BYTES = frozenset((
-    "clone", "cat", "flip", "roll", "repeat", "index", "gather", "scatter", "index_scatter", "embedding", "to_columns", "unsafe_view",
-))  # fmt: skip
-_OWN_WAY = frozenset(("cast", "to_device", "where"))
+_BITS = {**BYTES, np.dtype(ml_dtypes.bfloat16): np.dtype(np.uint16)}
 
 
 def require(where: device) -> None:
@@ -120,50 +101,6 @@ def run(function: Callable[..., Any], *args: Any, **params: Any) -> Any:
                         return function(*args, **params)
                 break
     return function(*args, **params)
-
-
-def run_prim(prim: Any, arrays: list[Any], params: dict[str, Any]) -> Any:
-    """Run a primitive's kernel; on float8 only those that move elements, as bytes."""
-    for a in arrays:
-        if a is not None and a.dtype in _BYTES and prim.name not in _OWN_WAY:
-            return _run_on_bytes(prim, arrays, params, a.dtype)
-    if prim.name in FUSED and (got := run(functools.partial(_fused().prim, prim.name, params), *arrays)) is not None:
-        return got
-    return run(prim.impl, _SELF, *arrays, **params)
-
-
-@functools.cache
-def _fused() -> Any:
-    """The module of fused kernels."""
-    from tocha.backends import _cuda_kernels
-
-    return _cuda_kernels
-
-
-def fused(rule: Any, arrays: list[Any], given: Any, inner: Any, target: Any, params: dict[str, Any]) -> Any:
-    """A pointwise rule on operands of float type `given`, computed as `inner`, as one kernel; None if CuPy is to compute it, as it does
-    single functions of small arrays (it enters its kernels sooner, but those move half the bytes a second)."""
-    single = rule.ufunc is not None and (inner is given or rule.ufunc.__name__ in HALF_FUNCTIONS)
-    for a in arrays:  # no builtins here that NumPy has a function of that name for: names of this module are CuPy's
-        if hasattr(a, "strides") and a.ndim and a.__class__ is not cupy.ndarray:
-            return None
-        if a.__class__ is cupy.ndarray:
-            if a.dtype != given:
-                return None
-            single = single and a.size < FUSED_LEAST
-    kernels = _fused()
-    if single or given not in kernels.FLOAT_NP:
-        return None
-    return run(lambda *operands: kernels.pointwise(rule, list(operands), inner, target, params, rule.broadcast), *arrays)
-
-
-def _run_on_bytes(prim: Any, arrays: list[Any], params: dict[str, Any], kind: Any) -> Any:
-    if prim.name not in _MOVES_BYTES:
-        raise NotImplementedError(
-            f"\"{prim.name}\" not implemented for '{kind.name}' on CUDA: convert it first, with .to(torch.float32)"
-        )
-    seen = [a.view(np.uint8) if a is not None and a.dtype in _BYTES else a for a in arrays]
-    return run(prim.impl, _SELF, *seen, **params).view(kind)
 
 
 def bits(a: Any) -> Any:

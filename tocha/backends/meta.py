@@ -10,7 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from tocha.backends import cpu
+from tocha.dtypes import HALF_NP
+
 name = "meta"
+_FLOAT32 = np.dtype(np.float32)
 
 
 class MetaArray:
@@ -116,6 +120,27 @@ def dense_strides(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: in
     return tuple(result)
 
 
+def run_prim(prim: Any, arrays: list[Any], params: dict[str, Any]) -> tuple[MetaArray, ...]:
+    """Output shapes and types without data. A primitive without a rule for them runs its kernel on zeros that take no memory."""
+    if prim.infer is not None:
+        got = prim.infer(*arrays, **params)
+        return (got,) if isinstance(got, MetaArray) else tuple(got)
+    stand_ins = [None if a is None else stand_in(a) for a in arrays]
+    half = next((a.dtype for a in stand_ins if a is not None and a.dtype in HALF_NP), None) if prim.half == "float32" else None
+    if half is not None:
+        stand_ins = [a.astype(_FLOAT32) if a is not None and a.dtype in HALF_NP else a for a in stand_ins]
+    got = cpu.quiet.run(prim.impl, cpu, *stand_ins, **params)
+    outs = []
+    for g in got if isinstance(got, tuple) else (got,):
+        outs.append(MetaArray(np.shape(g), half if half is not None and g.dtype is _FLOAT32 else g.dtype))
+    return tuple(outs)
+
+
+def run_rule(rule: Any, operands: list[Any], given: Any, compute: Any, target: Any, params: dict[str, Any]) -> MetaArray:
+    """A pointwise rule's result: the broadcast shape."""
+    return MetaArray(rule.broadcast([np.shape(x) for x in operands]), target)
+
+
 def restride(a: MetaArray, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> MetaArray:
     return MetaArray(shape, a.dtype, strides, a.offset + offset)
 
@@ -151,6 +176,26 @@ def to_host(a: MetaArray) -> Any:
 
 def from_host(a: Any, index: int | None = None) -> MetaArray:
     return MetaArray(a.shape, a.dtype)
+
+
+def nonzero(a: MetaArray) -> Any:
+    raise RuntimeError("indexing with a mask needs its values: the result's shape depends on them, meta has none")
+
+
+def filled(shape: tuple[int, ...], dtype: Any, value: Any, index: int | None) -> MetaArray:
+    return MetaArray(shape, dtype)
+
+
+def made_on_host(function: Any, shape: tuple[int, ...], dtype: Any, index: int | None, *args: Any) -> MetaArray:
+    return MetaArray(shape, dtype)
+
+
+def overwrite(target: MetaArray, at_once: bool, function: Any, *args: Any) -> None:
+    """There is nothing to fill, and no value is drawn."""
+
+
+def store(target: MetaArray, value: Any) -> None:
+    """There is nothing to overwrite."""
 
 
 def synchronize() -> None:

@@ -14,7 +14,7 @@ from tocha.backends.lazy import Lazy, resolved
 from tocha.dispatch import override
 from tocha.dispatch.override import INTERPRETERS, NO_DISPATCH
 from tocha.dispatch.prim import Prim, link_view, record
-from tocha.dtypes import FLOAT8_NP, HALF_NP
+from tocha.dtypes import HALF_NP
 from tocha.tensor import Tensor, wrap
 
 _ndarray, _new = np.ndarray, object.__new__
@@ -104,38 +104,8 @@ def run(prim: Prim, args: Sequence[Any], params: dict[str, Any]) -> tuple[Tensor
             first = next(a for a in arrays if a is not None)
             xp = namespace(first)
             break
-    if xp is meta:
-        return tuple(wrap(m) for m in infer(prim, arrays, params))
-    if (
-        prim.native
-        and xp is cpu
-        and first is not None
-        and first.size >= (native.LEAST["half"] if first.dtype in HALF_NP else prim.native)
-    ):
-        got = native.prim(prim.name, arrays, params)
-        if got is not None:
-            return tuple([wrap(g) for g in (got if got.__class__ is tuple else (got,))])
-    half = None
-    if prim.half == "float32":
-        for a in arrays:
-            if a is not None and a.dtype in HALF_NP:
-                half = a.dtype
-                break
-    if half is not None and xp is not cpu and half not in FLOAT8_NP and xp.keeps_half(prim, arrays):
-        half = None
-    if half is not None:
-        arrays = [xp.cast(a, _FLOAT32) if a is not None and a.dtype in HALF_NP else a for a in arrays]
-    got = state.run(prim.impl, xp, *arrays, **params) if xp is cpu else xp.run_prim(prim, arrays, params)
-    if got.__class__ is not tuple:
-        got = (got,)
-    outs = []
-    for g in got:
-        if isinstance(g, _SCALARS):
-            g = np.asarray(g)
-        if half is not None and g.dtype is _FLOAT32:
-            g = xp.cast(g, half)
-        outs.append(wrap(g))
-    return tuple(outs)
+    got = xp.run_prim(prim, arrays, params)
+    return tuple([wrap(g if g.__class__ is _ndarray else _array(g)) for g in (got if got.__class__ is tuple else (got,))])
 
 
 def one_device(prim: Prim, arrays: list[Any]) -> list[Any]:
@@ -156,23 +126,6 @@ def one_device(prim: Prim, arrays: list[Any]) -> list[Any]:
         return [a[()] if a.__class__ is _ndarray else a for a in arrays]  # kernels take numbers without a copy
     xp, index = namespace(away), device_of(away).index
     return [a if a is None or a.__class__ is away.__class__ else xp.from_host(a, index) for a in arrays]
-
-
-def infer(prim: Prim, arrays: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-    """Output shapes and types without data. A family without a rule runs its kernel on zeros that take no memory."""
-    if prim.infer is not None:
-        got = prim.infer(*arrays, **params)
-        return [got] if isinstance(got, meta.MetaArray) else list(got)
-    stand_ins = [None if a is None else meta.stand_in(a) for a in arrays]
-    half = next((a.dtype for a in stand_ins if a is not None and a.dtype in HALF_NP), None)
-    if half is not None and prim.half == "float32":
-        stand_ins = [a.astype(_FLOAT32) if a is not None and a.dtype in HALF_NP else a for a in stand_ins]
-    got = state.run(prim.impl, cpu, *stand_ins, **params)
-    outs = []
-    for g in got if isinstance(got, tuple) else (got,):
-        narrow = half is not None and prim.half == "float32" and g.dtype is _FLOAT32
-        outs.append(meta.MetaArray(np.shape(g), half if narrow else g.dtype))
-    return outs
 
 
 def _bind_view(prim: Prim, x: Tensor, params: dict[str, Any], got: Any = None) -> Any:

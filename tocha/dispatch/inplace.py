@@ -160,8 +160,8 @@ def store(target: Any, value: Any) -> None:
         state.run(target.__setitem__, ..., value)
     elif target.__class__ is Lazy:
         store(target.raw, target.applied(resolved(value)))
-    elif (xp := namespace(target)).name != "meta":
-        xp.store(target, resolved(value))
+    else:
+        namespace(target).store(target, resolved(value))
 
 
 def mutated(target: Tensor, value: Tensor | None, operator: str) -> None:

@@ -13,7 +13,7 @@ from tocha import dtypes
 from tocha.autograd.mode import state
 from tocha.backends import for_device, namespace
 from tocha.device import device as Device
-from tocha.dispatch.inplace import assign, check_writable, mutated, store
+from tocha.dispatch.inplace import assign, check_writable, mutated
 from tocha.dispatch.override import in_memory, stacks
 from tocha.dispatch.vmap import batched, drawing, off
 from tocha.dtypes import dtype as DType
@@ -33,7 +33,6 @@ _CPP = {
     "float16": "c10::Half", "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
 }  # fmt: skip
 _DIGITS = {dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24, dtypes.float64: 53}
-_PIECE = 1 << 16
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
@@ -43,15 +42,15 @@ def fresh(shape: Shape, dtype: DType, device: Device, generator: Generator | Non
     if level is not None:
         with off(level):
             return batched(fresh((level.size, *shape), dtype, device, generator, name, draw), level.level)
-    xp = for_device(device)
+    make_it = for_device(device).made_on_host
+    return wrap(state.run(make_it, _fresh_values, shape, dtype.np, device.index, device, generator, name, draw))
+
+
+def _fresh_values(shape: Shape, dtype: Any, device: Device, generator: Generator | None, name: str, draw: Draw) -> Any:
     count = 1
     for n in shape:
         count *= n
-    if xp.name == "meta":
-        return wrap(xp.MetaArray(shape, dtype.np))
-    engine = engine_for(generator, device, name)
-    values = state.run(draw, engine, count, dtype.np, True).reshape(shape)
-    return wrap(values if xp.name == "cpu" else xp.from_host(values, device.index))
+    return draw(engine_for(generator, device, name), count, dtype, True).reshape(shape)
 
 
 def fill(target: Tensor, generator: Generator | None, name: str, draw: Draw, at_once: bool = False) -> Tensor:
@@ -78,29 +77,13 @@ def overwrite(target: Tensor, generator: Generator | None, name: str, draw: Draw
             many = make((level.size, *target._a.shape), target.dtype, target.device)
             return batched(overwrite(many, generator, name, draw, at_once), level.level)
     array = target._a
-    xp = namespace(array)
-    if xp.name == "meta" or array.size == 0:
-        return target
-    engine = engine_for(generator, target.device, name)
-    contiguous = array.flags.c_contiguous
-    if contiguous and xp.name == "cpu" and array.size > _PIECE and not at_once:
-        state.run(_in_pieces, engine, array.reshape(-1), draw)
-        return target
-    values = state.run(draw, engine, array.size, array.dtype, contiguous)
-    if not contiguous:
-        order = sorted(range(array.ndim), key=lambda i: -array.strides[i])
-        array = array.transpose(order)
-    store(array, xp.from_host(values.reshape(array.shape)))
+    if array.size:
+        state.run(namespace(array).overwrite, array, at_once, _values, target.device, generator, name, draw)
     return target
 
 
-def _in_pieces(engine: MT19937, flat: np.ndarray, draw: Draw) -> None:
-    """Draw into place a cacheful at a time, the last one full: a normal's ragged end needs 16 elements."""
-    last = flat.size - _PIECE
-    for start in range(0, last - last % _PIECE, _PIECE):
-        flat[start : start + _PIECE] = draw(engine, _PIECE, flat.dtype, True)
-    start = last - last % _PIECE
-    flat[start:] = draw(engine, flat.size - start, flat.dtype, True)
+def _values(count: int, dtype: Any, dense: bool, device: Device, generator: Generator | None, name: str, draw: Draw) -> Any:
+    return draw(engine_for(generator, device, name), count, dtype, dense)
 
 
 def refuse(name: str, dtype: DType) -> None:

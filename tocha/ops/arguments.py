@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tocha import dtypes
+from tocha.backends.shared import number
 from tocha.device import device as Device
 from tocha.device import get_default_device
 from tocha.dtypes import dtype as DType
-from tocha.prims.pointwise import number
 from tocha.tensor import Tensor
 
 Shape = tuple[int, ...]

@@ -411,6 +411,5 @@ def to_dlpack(tensor: Tensor) -> Any:
 
 def set_values(target: Tensor, array: Any) -> None:
     """Overwrite a tensor's values from a NumPy array of its shape (no history; random numbers use it)."""
-    xp = namespace(target._a)
-    if xp.name != "meta":
-        store(target._a, xp.from_host(array.astype(target._a.dtype, copy=False), target.device.index))
+    values = array.astype(target._a.dtype, copy=False)
+    store(target._a, namespace(target._a).from_host(values, target.device.index))

@@ -24,26 +24,10 @@ Shape = tuple[int, ...]
 
 def make(shape: Shape, dtype: DType, device: Device, fill: Any = None) -> Tensor:
     """A new contiguous tensor; `fill` None leaves it uninitialised."""
-    xp = for_device(device)
-    if xp.name == "meta":
-        return wrap(xp.MetaArray(shape, dtype.np))
-    if xp.name == "cuda":
-        from tocha.prims.pointwise import number
-
-        with xp.on(device.index):
-            return wrap(xp.empty(shape, dtype.np) if fill is None else xp.full(shape, number(fill, dtype.np), dtype.np))
-    return _filled(xp, shape, dtype, fill)
-
-
-def _filled(xp: Any, shape: Shape, dtype: DType, fill: Any) -> Tensor:
-    if fill is None:
-        return wrap(xp.empty(shape, dtype.np))
-    if fill.__class__ is int and fill == 0:
-        return wrap(xp.zeros(shape, dtype.np))
-    out = xp.empty(shape, dtype.np)
-    too_large_is_inf = dtype in dtypes.HALF and not isinstance(fill, complex)
-    out[...] = dtype.np.type(float(fill)) if too_large_is_inf else scalar_of(fill, dtype)
-    return wrap(out)
+    if fill is not None and (fill or fill.__class__ is not int):
+        too_large_is_inf = dtype in dtypes.HALF and not isinstance(fill, complex)
+        fill = dtype.np.type(float(fill)) if too_large_is_inf else scalar_of(fill, dtype)
+    return wrap(for_device(device).filled(shape, dtype.np, fill, device.index))
 
 
 def options(dtype: Any, device: Any, layout: Any, name: str) -> tuple[DType, Device]:

@@ -374,10 +374,7 @@ def index_tensors(i: Tensor, input: Tensor, source: int, position: int) -> list[
                 f"The shape of the mask {list(i.shape)} at index {d} does not match the shape of the indexed tensor "
                 f"{list(input.shape)} at index {source + d}"
             )
-    xp = namespace(i._a)
-    if xp.name == "meta":
-        raise RuntimeError("indexing with a mask needs its values: the result's shape depends on them, meta has none")
-    found = xp.nonzero(i._a if i.ndim else i._a.reshape(1))
+    found = namespace(i._a).nonzero(i._a if i.ndim else i.reshape(1)._a)
     return [_to_device(wrap(f), input) for f in found]
 
 
@@ -468,7 +465,7 @@ def put(target: Tensor, indices: tuple[Tensor, ...], dims: tuple[int, ...], valu
         return assign(target, prims.index_put(target, value, *indices, dims=dims, accumulate=accumulate), name)
     xp = namespace(target._a)
     arrays = tuple(i._a for i in indices)
-    if xp.name == "cpu" and np.may_share_memory(target._a, value._a):
+    if xp.may_share_memory(target._a, value._a):
         value = value.clone()
     try:
         state.run(prims.put_into, xp, target._a, value._a, arrays, dims, accumulate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tocha.backends.meta import MetaArray
+from tocha.backends.shared import number
 from tocha.dispatch.prim import prim
 
 Shape = tuple[int, ...]
@@ -74,8 +75,6 @@ def _pad_vjp(g: Any, *, pad: Any, value: Any) -> Any:
 @prim("constant_pad", "move", vjp=_pad_vjp, half="native", infer=_pad_infer)
 def constant_pad(xp: Any, input: Any, *, pad: tuple[tuple[int, int], ...], value: Any) -> Any:
     """`pad[d]` elements of `value` before and after each dimension; negative counts crop."""
-    from tocha.prims.pointwise import number
-
     shape = tuple(n + a + b for n, (a, b) in zip(input.shape, pad, strict=True))
     kept = input[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(input.shape, pad, strict=True))]
     out = xp.full(shape, number(value, input.dtype), input.dtype)

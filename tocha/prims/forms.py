@@ -124,7 +124,7 @@ def _unary(rule: Pointwise, name: str) -> Callable[..., Any]:
         if input.__class__ in PLAIN and out is None and not FUNCTION_MODES and not INTERPRETERS:
             a = input._a
             if a.__class__ is _ndarray and a.dtype in direct:
-                r = rule._native([a], a.dtype, BOOL_NP if boolean else a.dtype, {}) if a.size >= least else None
+                r = rule.by_kernel([a], a.dtype, BOOL_NP if boolean else a.dtype, {}) if a.size >= least else None
                 if r is None:
                     r = state.run(eager, a)
                 result = _new(Tensor)
@@ -167,7 +167,7 @@ def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
                     b = other if other.__class__ is float or -SMALL <= other <= SMALL else None
                 if b is not None:
                     try:
-                        r = rule._native([a, b], a.dtype, BOOL_NP if boolean else a.dtype, {}) if a.size >= least else None
+                        r = rule.by_kernel([a, b], a.dtype, BOOL_NP if boolean else a.dtype, {}) if a.size >= least else None
                         if r is None:
                             r = state.run(eager, a, b)
                     except ValueError:
@@ -292,7 +292,7 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
                     b.__class__ is float or b.__class__ is int or (b.__class__ is _ndarray and b.ndim <= a.ndim)
                 ):
                     try:
-                        if a.size < least or rule._native([a, b], a.dtype, a.dtype, {}, a) is None:
+                        if a.size < least or rule.by_kernel([a, b], a.dtype, a.dtype, {}, a) is None:
                             state.run(ufunc, a, b, a)
                     except ValueError:
                         return plain(input, *others)  # raises in words

@@ -17,7 +17,7 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.autograd.mode import state
-from tocha.backends import cpu, meta, namespace, native
+from tocha.backends import cpu, namespace, native
 from tocha.backends.lazy import Lazy
 from tocha.dispatch import override
 from tocha.dispatch.bind import one_device, unusual
@@ -25,7 +25,7 @@ from tocha.dispatch.override import INTERPRETERS
 from tocha.dispatch.prim import Prim, record
 from tocha.dispatch.promote import common_dtype
 from tocha.dispatch.registry import add_spellings
-from tocha.dtypes import FLOAT8_NP, HALF, HALF_NP, dtype
+from tocha.dtypes import HALF, HALF_NP, dtype
 from tocha.tensor import Tensor, wrap
 
 _ndarray, _asarray, _new = np.ndarray, np.asarray, object.__new__
@@ -37,7 +37,6 @@ BOOL_NP = np.dtype(np.bool_)
 _INTEGER_NP = frozenset(np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64, np.uint8))
 SMALL = 1 << 24  # Python integers up to this are exact in float32
 NUMBERS = (bool, int, float, complex, np.number, np.bool_)
-_FULL_NUMBERS = {"mul", "true_divide", "floor_divide"}  # torch's CPU kernels take the second operand, if a number, in float32
 ALL: dict[str, Pointwise] = {}
 
 
@@ -89,14 +88,14 @@ class Pointwise(Prim):
 
     def _plain_alike(self, args: tuple[Any, ...], arrays: list[Any], params: dict[str, Any], found: Any, wanted: bool) -> Tensor:
         large = arrays[0].size >= self.native_least or arrays[-1].size >= self.native_least
-        got = self._native(arrays, found, BOOL_NP if self.output == "bool" else found, params) if large else None
+        got = self.by_kernel(arrays, found, BOOL_NP if self.output == "bool" else found, params) if large else None
         try:
             got = state.run(self.impl, cpu, *arrays, **params) if got is None else got
         except ValueError:
             self.broadcast([a.shape for a in arrays])  # raises torch's error if shapes are at fault
             raise
         if got.__class__ is not _ndarray or got.dtype is not found or got is arrays[0] or got is arrays[-1]:
-            got = _finish(got, arrays, dtypes.bool_.np if self.output == "bool" else found)
+            got = cpu.own_array(got, arrays, dtypes.bool_.np if self.output == "bool" else found)
         out = wrap(got)
         if wanted and state.grad and self.vjp is not None and self.output != "bool":
             record(self, args, (out,), params)
@@ -122,58 +121,13 @@ class Pointwise(Prim):
             tensors = one_device(self, [a for a in arrays if hasattr(a, "strides")])
             arrays = [tensors.pop(0) if hasattr(a, "strides") else a for a in arrays]
             first = next(a for a in arrays if hasattr(a, "strides"))
-        xp = namespace(first)
-        if xp is meta:
-            return meta.MetaArray(self.broadcast([np.shape(a) for a in arrays]), target)
         inner = _FLOAT32 if compute in HALF and self.half == "float32" else compute.np
-        if inner is not compute.np and xp.name == "cpu":
-            arrays = [self._rounded(i, a, compute.np) for i, a in enumerate(arrays)]
-        if xp.name == "cpu" and first.size >= (native.LEAST["half"] if compute in HALF else self.native_least):
-            got = self._native([a if hasattr(a, "strides") else number(a, inner) for a in arrays], inner, target, params)
-            if got is not None:
-                return got
-        if xp.name == "cuda":
-            return self._on_cuda(xp, arrays, compute.np, inner, target, params)
-        arrays = [_converted(a, inner) if hasattr(a, "astype") else number(a, inner) for a in arrays]
-        try:
-            got = state.run(self.impl, xp, *arrays, **params)
-        except ValueError:
-            self.broadcast([np.shape(a) for a in arrays])  # raises torch's error if shapes are at fault
-            raise
-        return _finish(got, arrays, target)
+        return namespace(first).run_rule(self, arrays, compute.np, inner, target, params)
 
-    def _native(self, operands: list[Any], inner: Any, target: Any, params: dict[str, Any], into: Any = None) -> Any:
+    def by_kernel(self, operands: list[Any], inner: Any, target: Any, params: dict[str, Any], into: Any = None) -> Any:
         """The result of a native kernel, None if NumPy is to compute it."""
         kind = "half" if any(getattr(a, "dtype", None) in HALF_NP for a in operands) else self.native_kind
         return native.pointwise(self, operands, inner, target, params, self.broadcast, kind, into)
-
-    def _rounded(self, position: int, operand: Any, half: Any) -> Any:
-        """An operand of another type rounded to the half type first, but for the number that a product or quotient takes."""
-        if hasattr(operand, "astype"):
-            if operand.dtype is half or (position and not operand.ndim and self.name in _FULL_NUMBERS):
-                return operand
-            return state.run(_converted, operand, half)
-        return operand if position and self.name in _FULL_NUMBERS else _FLOAT32.type(state.run(number, operand, half))
-
-    def _on_cuda(self, xp: Any, arrays: list[Any], given: Any, inner: Any, target: Any, params: dict[str, Any]) -> Any:
-        """The computation on CUDA arrays and numbers. CuPy's loops for single functions of half types round once as well."""
-        got = xp.fused(self, [a if hasattr(a, "strides") else number(a, inner) for a in arrays], given, inner, target, params)
-        if got is not None:
-            return got
-        if inner is not given and self.ufunc is not None and self.ufunc.__name__ in xp.HALF_FUNCTIONS:
-            if given not in FLOAT8_NP and all(getattr(a, "dtype", None) == given for a in arrays):
-                inner = given
-        operands = [xp.cast(a, inner) if hasattr(a, "astype") else number(a, inner) for a in arrays]
-        try:
-            got = xp.run(self.impl, xp, *operands, **params)
-        except ValueError:
-            self.broadcast([np.shape(a) for a in arrays])
-            raise
-        if not hasattr(got, "strides"):
-            got = xp.asarray(got)
-        if got.dtype is not target:
-            return xp.run(xp.cast, got, target)
-        return got.copy() if any(got is a for a in arrays) else got
 
     def compute_dtype(self, args: tuple[Any, ...]) -> dtype:
         """The type the rule computes in; NotImplementedError/RuntimeError where it isn't defined."""
@@ -196,20 +150,6 @@ class Pointwise(Prim):
         return broadcast_shapes(self.name, *shapes)
 
 
-def _finish(got: Any, arrays: list[Any], target: Any) -> Any:
-    """A kernel's result as an array of its own, of type `target`."""
-    if got.__class__ is not _ndarray and isinstance(got, (np.generic, *NUMBERS)):
-        got = _asarray(got)
-    if got.dtype is not target:
-        return state.run(got.astype, target)
-    return got.copy("K") if any(got is a for a in arrays) else got
-
-
-def _converted(a: Any, target: Any) -> Any:
-    """The array in another type, its dimensions in memory as they were (NumPy moves those of stride 0 to the end)."""
-    return a.astype(target, order="C" if 0 in a.strides else "K", copy=False)
-
-
 def _is_bool(operand: Any) -> bool:
     return operand._a.dtype is BOOL_NP if isinstance(operand, Tensor) else isinstance(operand, (bool, np.bool_))
 
@@ -229,16 +169,6 @@ _CPP_NAMES = {
     "bool": "Bool", "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
     "complex64": "ComplexFloat", "complex128": "ComplexDouble", "int64": "Long", "int32": "Int", "uint8": "Byte",
 }  # fmt: skip
-
-
-def number(value: Any, np_dtype: Any) -> Any:
-    """A Python number as a scalar of the type computed in (integers wrap around)."""
-    if np_dtype.kind in "iu":
-        bits = 8 * np_dtype.itemsize
-        value = int(value) & ((1 << bits) - 1)
-        if np_dtype.kind == "i" and value >> (bits - 1):
-            value -= 1 << bits
-    return np_dtype.type(value)
 
 
 def broadcast_shapes(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:

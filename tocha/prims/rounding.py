@@ -6,9 +6,10 @@ from typing import Any
 
 from tocha.backends import cpu
 from tocha.backends.meta import MetaArray
+from tocha.backends.shared import number
 from tocha.dispatch.prim import prim
 from tocha.prims.elementary import keep
-from tocha.prims.pointwise import number, pointwise
+from tocha.prims.pointwise import pointwise
 
 
 def _zero(g: Any) -> Any:
