@@ -14,6 +14,7 @@ from tocha.autograd.mode import no_grad, state
 from tocha.autograd.views import refresh, replay
 from tocha.backends import geometry, namespace
 from tocha.backends.lazy import Lazy, resolved
+from tocha.dispatch.overlap import check_out
 from tocha.dispatch.override import HOLLOW, INTERPRETERS, NO_DISPATCH, alias_as, in_memory
 from tocha.dispatch.prim import edge_of
 from tocha.tensor import Tensor, View
@@ -287,6 +288,7 @@ def write_out(
             raise RuntimeError(_OVERLAP.format(name))
     if not in_memory(*tensors):
         raise RuntimeError(f"{name}(): out= can't be used inside vmap or forward-mode differentiation, or with wrapper tensors")
+    check_out(name, function, outs, (*args, *kwargs.values()))
     got = function(*args, **kwargs)
     results = got if isinstance(got, (tuple, list)) else (got,)
     if len(results) != len(outs):

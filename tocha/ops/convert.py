@@ -20,6 +20,7 @@ from tocha.dtypes import BY_NAME
 from tocha.dtypes import dtype as DType
 from tocha.ops.arguments import check_dtype
 from tocha.prims import move
+from tocha.storage import lend
 from tocha.tensor import Tensor, wrap
 
 
@@ -330,6 +331,7 @@ def from_numpy(array: Any) -> Tensor:
         array = array.view(dtype.np)
     if array.__class__ is not np.ndarray:
         array = array.view(np.ndarray)
+    lend(array)
     return wrap(array)
 
 

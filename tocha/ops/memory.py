@@ -15,7 +15,7 @@ from tocha.ops.arguments import check_sizes, shape_of
 from tocha.ops.creation import make
 from tocha.ops.inspect import is_conj, is_neg
 from tocha.ops.shape import storage_nbytes, storage_offset_of
-from tocha.storage import TypedStorage, UntypedStorage, storage_of, view_bytes
+from tocha.storage import TypedStorage, UntypedStorage, check_resizable, storage_of, view_bytes
 from tocha.tensor import Tensor
 
 
@@ -51,6 +51,7 @@ def _reshape_memory(input: Tensor, shape: tuple[int, ...]) -> None:
     elif needed == 0 or storage_offset_of(input) * item + needed <= storage_nbytes(input):
         input._a = xp.restride(a, shape, strides)
     else:
+        check_resizable(a)
         grown = make(shape, input.dtype, device_of(a))._a
         kept = storage_nbytes(input) // item - storage_offset_of(input)
         if a.size and kept > 0:

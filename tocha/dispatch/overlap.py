@@ -1,0 +1,60 @@
+"""Whether a written tensor and an operand share elements, as torch judges it: by the bytes that dense tensors span."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tocha.backends import device_of, geometry, namespace
+from tocha.backends.lazy import Lazy
+from tocha.tensor import Tensor
+
+#: Operators that read their first argument while they write, so that torch forbids even writing over the whole of it.
+_APART = frozenset(("cat", "concat", "concatenate", "gather", "index_select", "masked_select", "stack", "take"))
+#: Operators (beside the pointwise primitives) that may write over an operand, but not over a part of it.
+_IN_STEP = frozenset((
+    "addcdiv", "addcmul", "clamp", "clamp_max", "clamp_min", "cumprod", "cumsum", "div", "divide", "index_add", "index_copy", "lerp", "pow",
+    "scatter", "scatter_add", "std", "var", "where",
+))  # fmt: skip
+_ERROR = (
+    "{}: unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. "
+    "Please clone() the tensor before performing the operation."
+)
+
+
+def check_out(name: str, function: Any, outs: Sequence[Tensor], operands: Iterable[Any]) -> None:
+    """RuntimeError if an operator can't write to `outs` because of where its operands lie."""
+    apart = name in _APART
+    if not apart and name not in _IN_STEP and getattr(function, "family", "") != "pointwise":
+        return
+    for position, operand in enumerate(operands):
+        for x in operand if operand.__class__ in (list, tuple) else (operand,):
+            for out in outs:
+                if isinstance(x, Tensor) and (kind := shared(x, out)) and ((apart and not position) or kind == "partly"):
+                    raise RuntimeError(_ERROR.format(name))
+
+
+def shared(x: Tensor, y: Tensor) -> str:
+    """'wholly', 'partly' or '' (also where strides leave gaps: torch doesn't look closer)."""
+    if x is y:
+        return "wholly"
+    a, b = (t._a.raw if t._a.__class__ is Lazy else t._a for t in (x, y))
+    if a.__class__ is not b.__class__ or not a.size or not b.size or not (_dense(a) and _dense(b)):
+        return ""
+    xp = namespace(a)
+    if xp.name == "meta" or device_of(a) != device_of(b):
+        return ""
+    start, other = xp.data_ptr(a), xp.data_ptr(b)
+    if start == other and a.nbytes == b.nbytes:
+        return "wholly" if geometry(a)[1] == geometry(b)[1] else "partly"
+    return "partly" if start < other + b.nbytes and other < start + a.nbytes else ""
+
+
+def _dense(a: Any) -> bool:
+    """Whether the elements fill a stretch of memory, each once."""
+    expected = a.dtype.itemsize
+    for step, size in sorted((s, n) for s, n in zip(a.strides, a.shape, strict=True) if n != 1):
+        if step != expected:
+            return False
+        expected *= size
+    return True
