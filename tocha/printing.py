@@ -176,7 +176,10 @@ def _suffixes(tensor: Tensor) -> list[str]:
         usual.add(default.to_complex())
     if tensor.dtype not in usual:
         found.append(f"dtype={tensor.dtype}")
-    node = tensor.grad_fn
+    try:
+        node = tensor.grad_fn
+    except RuntimeError:  # a view whose history was spoilt by an in-place change
+        return [*found, "grad_fn=<Invalid>"]
     if node is not None:
         found.append(f"grad_fn=<{node.name()}>")
     elif tensor.requires_grad:

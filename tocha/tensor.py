@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tocha import dtypes
-from tocha.autograd.graph import Hooks, HookTable, Node, RemovableHandle, Version, version_of
+from tocha.autograd.graph import LOOSE, UNCOUNTED, Hooks, HookTable, Node, RemovableHandle, Uncounted, Version, version_of
+from tocha.autograd.mode import INFERENCE, state
 from tocha.backends import device_of
 from tocha.backends.lazy import Lazy
 from tocha.device import Size, device, layout, strided
@@ -26,23 +27,23 @@ _new = object.__new__
 
 
 class Extra:
-    """What few tensors have: the leaf's accumulator, leaf hooks, the inference flag."""
+    """What few tensors have: the leaf's accumulator, leaf hooks."""
 
-    __slots__ = ("accumulate", "backward_hooks", "first_use", "inference", "post_accumulate", "retains_grad")
+    __slots__ = ("accumulate", "backward_hooks", "first_use", "post_accumulate", "retains_grad")
 
     def __init__(self) -> None:
         self.accumulate: weakref.ref[Any] | None = None
         self.backward_hooks: HookTable | None = None
         self.post_accumulate: HookTable | None = None
         self.retains_grad = False
-        self.inference = False
         self.first_use: int | None = None  # order of the leaf's first use on the current tape (if post_accumulate)
 
 
 class View:
     """How a tensor is a view: `base` (never itself a view), the `chain` of (primitive, parameters) that leads from it,
     the version of the base at which the view's `_node` was right, and the `kind` of its creation: 'normal', 'no_grad'
-    (made while recording was off), 'multi' (one of several outputs, as from unbind)."""
+    (made while recording was off), 'inference' (made in inference mode), 'multi' (one of several outputs, as from unbind),
+    'custom' (made by a custom Function)."""
 
     __slots__ = ("base", "chain", "kind", "version")
 
@@ -152,10 +153,12 @@ class Tensor(_Operators):
             raise RuntimeError(
                 f"only Tensors of floating point and complex dtype can require gradients (this one is {self.dtype})"
             )
+        if value and isinstance(self._vc, Uncounted) and not (state.inference or state.lenient):
+            raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
         self._rg = bool(value) or self._rg_when_off()
 
     def _rg_when_off(self) -> Any:
-        return self._view if self._view is not None and not self._view else False
+        return self._view if self._view is not None and self._a.dtype.kind not in "biu" else False
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Change whether gradients are recorded for this tensor, in place."""
@@ -223,13 +226,13 @@ class Tensor(_Operators):
 
     @property
     def _version(self) -> int:
-        if self.is_inference():
+        if self._vc is UNCOUNTED:
             raise RuntimeError("Inference tensors do not track version counter.")
         return 0 if self._vc is None else self._vc.value
 
     def is_inference(self) -> bool:
         """Whether it was made in `inference_mode`."""
-        return self._extra is not None and self._extra.inference
+        return isinstance(self._vc, Uncounted)
 
     @property
     def retains_grad(self) -> bool:
@@ -287,11 +290,17 @@ class Tensor(_Operators):
         """The same memory without history; in-place changes are seen (and counted) by both."""
         out = wrap(self._a)
         out._vc = version_of(self)
+        if out._vc is UNCOUNTED and not state.inference:
+            out._vc = LOOSE
         return out if self.__class__ is Tensor else _detached(self, out)
 
     @property
     def data(self) -> Tensor:
-        return self.detach() if hasattr(self.__class__, "__torch_dispatch__") else wrap(self._a)
+        if hasattr(self.__class__, "__torch_dispatch__"):
+            return self.detach()
+        out = wrap(self._a)
+        out._vc = None if not isinstance(self._vc, Uncounted) else self._vc if state.inference else LOOSE
+        return out
 
     @data.setter
     def data(self, value: Tensor) -> None:
@@ -300,6 +309,10 @@ class Tensor(_Operators):
         if self._rg is True and value._a.dtype not in dtypes.DIFFERENTIABLE_NP:
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
         self._a = value._a
+        if self._vc is not None:
+            self._vc.reshaped = True
+        if isinstance(value._vc, Uncounted) or isinstance(self._vc, Uncounted):
+            self._vc = value._vc if isinstance(value._vc, Uncounted) else None
 
     def data_ptr(self) -> int:
         """The address of the first element (0 for empty and meta tensors)."""
@@ -377,7 +390,15 @@ def wrap(array: Any) -> Tensor:
     out._rg = False
     out._grad = out._node = out._vc = out._view = out._extra = None
     out._nr = 0
+    if INFERENCE:
+        mark(out)
     return out
+
+
+def mark(tensor: Tensor) -> None:
+    """Note on a tensor just made that this thread is in inference mode, if it is."""
+    if state.inference:
+        tensor._vc = UNCOUNTED
 
 
 def wrap_as(cls: type, array: Any) -> Any:
@@ -387,6 +408,8 @@ def wrap_as(cls: type, array: Any) -> Any:
     out._rg = False
     out._grad = out._node = out._vc = out._view = out._extra = None
     out._nr = 0
+    if INFERENCE:
+        mark(out)
     return out
 
 

@@ -226,12 +226,124 @@ def test_overwritten_values_have_zero_gradients(change):
     assert x.grad.tolist() == [0, 0, 0]
 
 
-def test_view_whose_base_took_another_shape_is_refused():
+def _weighted(r):
+    return (r * torch.arange(1.0, r.numel() + 1).reshape(r.shape)).sum()
+
+
+@pytest.mark.parametrize(
+    "change", [lambda y: y.unsqueeze_(0), lambda y: y.t_(), lambda y: y.transpose_(0, 1), lambda y: y.swapaxes_(0, 1)]
+)
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda y: y[0], [[2, 4, 6], [0, 0, 0]]),
+        (lambda y: y.t(), [[2, 6, 10], [4, 8, 12]]),
+        (lambda y: y[:, ::2], [[2, 0, 4], [6, 0, 8]]),
+        (lambda y: y.view(-1), [[2, 4, 6], [8, 10, 12]]),
+        (lambda y: y.diagonal(), [[2, 0, 0], [0, 4, 0]]),
+    ],
+)
+def test_views_outlive_a_change_of_their_bases_geometry(make, expected, change):
+    x = torch.ones(2, 3, requires_grad=True)
+    y = x * 2
+    view = make(y)
+    change(y)
+    _weighted(view).backward()
+    assert x.grad.tolist() == expected
+
+
+def test_writing_to_a_view_after_its_base_was_transposed():
+    x = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    w = torch.tensor(3.0, requires_grad=True)
+    y = x * 2
+    row = y[0]
+    y.t_()
+    row.mul_(w)
+    assert y.tolist() == [[6, 8], [12, 10], [18, 12]]
+    (_weighted(row) + (y * y).sum()).backward()
+    assert x.grad.tolist() == [[78, 156, 234], [32, 40, 48]]
+    assert w.grad.item() == 364.0
+
+
+def test_a_view_takes_another_geometry_in_place():
     x = torch.ones(2, 3, requires_grad=True)
     y = x * 2
     row = y[0]
-    y.unsqueeze_(0)
-    with pytest.raises(RuntimeError, match="another shape in place"):
-        row.sum().backward()
-    y[0, 1].sum().backward()
-    assert x.grad.tolist() == [[0, 0, 0], [2, 2, 2]]
+    row.unsqueeze_(-1)
+    row.mul_(3)
+    (_weighted(row) + y.sum()).backward()
+    assert x.grad.tolist() == [[12, 18, 24], [2, 2, 2]]
+
+
+def test_view_moved_to_other_memory_is_refused_when_its_base_changes():
+    y = torch.ones(2, 3, requires_grad=True) * 2
+    row = y[0]
+    row.data = torch.zeros(3)
+    y.mul_(2)
+    with pytest.raises(RuntimeError, match="other memory"):
+        row.sum()
+
+
+SEVERAL = [lambda y: y.split(1)[0], lambda y: y.unbind()[0], lambda y: y.chunk(2)[0]]
+VIEWS = [lambda y: y[0:2], lambda y: y[0], lambda y: y.view(-1), lambda y: y.t(), *SEVERAL]
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("leaf", [True, False])
+@pytest.mark.parametrize("make", VIEWS)
+def test_views_made_without_recording_require_grad_as_their_base_does(make, leaf, mode):
+    x = torch.ones(3, 2, requires_grad=True)
+    base = x if leaf else x * 2
+    with mode():
+        view = make(base)
+    assert (view.requires_grad, view.is_leaf, view.grad_fn, view._is_view()) == (True, True, None, True)
+    out = (view * 2).sum()
+    assert out.requires_grad and view.view_as(view).grad_fn is not None
+    out.backward()  # there is no way from the view to x
+    assert x.grad is None and view.grad is None
+    assert view.requires_grad_(False).requires_grad
+    with pytest.raises(RuntimeError, match="Can't detach views in-place"):
+        view.detach_()
+    with pytest.raises(RuntimeError, match="mode and is being modified inplace"):
+        view.mul_(2)
+    with pytest.raises(RuntimeError, match="mode and is being modified inplace"):
+        view.view_as(view).mul_(2)
+    with torch.no_grad():
+        view.mul_(2)
+    with pytest.raises(RuntimeError, match="mode and its base or another view of its base has been modified inplace"):
+        view.grad_fn  # noqa: B018
+    assert "grad_fn=<Invalid>" in repr(view)
+
+
+@pytest.mark.parametrize("make", SEVERAL)
+def test_one_of_several_views_is_spoilt_by_changes_of_the_base(make):
+    y = torch.ones(3, 2, requires_grad=True) * 2
+    view = make(y)
+    y.mul_(2)
+    with pytest.raises(RuntimeError, match="multiple views"):
+        view * 2
+
+
+def test_a_view_made_without_recording_has_no_gradient_to_give():
+    x = torch.ones(3, requires_grad=True)
+    with torch.no_grad():
+        view = x[:2]
+    out = (view * 2).sum()
+    with pytest.raises(RuntimeError, match="not have been used in the graph"):
+        torch.autograd.grad(out, view)
+    view.requires_grad_()
+    (view * 2).sum().backward()
+    assert view.grad.tolist() == [2, 2]
+
+
+def test_views_of_a_detached_base():
+    x = torch.ones(2, requires_grad=True)
+    y = x * 2
+    view = y[:1]
+    y.detach_()
+    y.mul_(2)
+    assert view.requires_grad and not y.requires_grad
+    with pytest.raises(RuntimeError, match="a view of a leaf Variable"):
+        view.mul_(2)
+    (view * 3).sum().backward()
+    assert x.grad is None

@@ -28,7 +28,7 @@ def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets |
     heap: list[tuple[int, Place]] = []
     grads: dict[Place, Any] = {}
     mode = state.grad
-    state.grad = 1 if create_graph else 0
+    state.grad = 1 if create_graph and not state.inference else 0
     state.refresh()
     anomaly = state.anomaly
     hide_overrides()
@@ -194,6 +194,10 @@ def _accumulate(leaf: Tensor, grad: Tensor, create_graph: bool, references: int)
     if a.dtype is not own.dtype:
         grad = grad.to(leaf.dtype)
         a = grad._a
+    if a.shape != own.shape:  # .data gave the leaf another one
+        raise RuntimeError(
+            f"backward returned an invalid gradient - got {list(a.shape)} but expected shape compatible with {list(own.shape)}"
+        )
     if create_graph:
         leaf._grad = grad if leaf._grad is None else leaf._grad + grad
     elif leaf._grad is not None:
@@ -307,7 +311,10 @@ def _prepare_roots(outputs: Sequence[Tensor], grads: Sequence[Any], what: str, b
             )
         if grad._a.dtype is not out._a.dtype and out._a.dtype.kind != "c":
             grad = grad.to(out.dtype)
-        roots.append((edge_of(out), out._nr, grad))
+        place = edge_of(out)
+        if place is None:
+            raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
+        roots.append((place, out._nr, grad))
     return roots
 
 
@@ -363,7 +370,7 @@ def _collect(roots: Roots, inputs: Sequence[Tensor], retain: bool, create_graph:
         if not isinstance(tensor, GradientEdge) and not tensor._rg:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
     places = [_place(t) if isinstance(t, GradientEdge) else (edge_of(t), t._nr) for t in inputs]
-    targets = Targets(places, roots)
+    targets = Targets([(place, number) for place, number in places if place is not None], roots)
     run(roots, retain, create_graph, targets)
     return [targets.results.get(place) for place in places]
 

@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tocha.autograd.graph import Node, Version, check_unchanged, next_order, version_of
-from tocha.autograd.mode import no_grad, state
+from tocha.autograd.graph import Node, Version, check_saved, check_unchanged, next_order, version_of
+from tocha.autograd.mode import INFERENCE_USED, no_grad, state
 from tocha.autograd.packed import Packed
 from tocha.dispatch.override import stacks, user_code
 from tocha.tensor import Tensor, View, wrap
@@ -348,6 +348,8 @@ def _save(ctx: FunctionCtx, outs: list[Any], results: list[Any], recording: bool
         ctx._saved = tuple(ctx._to_save)
         ctx._to_save = ()
         return
+    if INFERENCE_USED:
+        check_saved(ctx._to_save)
     saved: list[Any] = []
     for place, t in enumerate(ctx._to_save):
         if t is None:

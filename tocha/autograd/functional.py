@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tocha.autograd.engine import grad
-from tocha.autograd.mode import enable_grad
+from tocha.autograd.mode import transform_grad
 from tocha.tensor import Tensor
 
 Tensors = tuple[Tensor, ...]
@@ -64,7 +64,7 @@ def vjp(
     func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
     """(outputs, v·J): the product of a vector with the Jacobian of `func` at `inputs`."""
-    with enable_grad():
+    with transform_grad():
         is_tuple, given = _tuple(inputs, "inputs")
         xs = _inputs(given, create_graph)
         out_tuple, ys = _tuple(func(*xs), "outputs")
@@ -84,7 +84,7 @@ def jvp(
     func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
     """(outputs, J·v): the product of the Jacobian of `func` at `inputs` with a vector."""
-    with enable_grad():
+    with transform_grad():
         given = _tuple(inputs, "inputs")[1]
         xs = _inputs(given, create_graph)
         vectors = _vector(v, xs, "jvp")
@@ -119,7 +119,7 @@ def jacobian(
     """The Jacobian of `func` at `inputs`, shaped output.shape + input.shape for each pair."""
     if strategy not in ("reverse-mode", "forward-mode"):
         raise ValueError(f"jacobian: strategy must be 'reverse-mode' or 'forward-mode', got {strategy!r}")
-    with enable_grad():
+    with transform_grad():
         is_tuple, given = _tuple(inputs, "inputs")
         xs = _inputs(given, create_graph)
         out_tuple, ys = _tuple(func(*xs), "outputs")
@@ -176,7 +176,7 @@ def vhp(
     func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
     """(output, v·H) for a scalar function."""
-    with enable_grad():
+    with transform_grad():
         is_tuple, given = _tuple(inputs, "inputs")
         xs = _inputs(given, create_graph)
         vectors = _vector(v, xs, "vhp")

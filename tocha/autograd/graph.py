@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tocha.autograd.mode import state
+
 if TYPE_CHECKING:
     from tocha.tensor import Tensor
 
@@ -193,6 +195,7 @@ class Version:
 
     value = 0
     stamp = 1  # younger than nothing: every node's order is <= 0
+    reshaped = False  # whether one of the tensors took another geometry in place: then views' chains are to be checked
     log: deque[tuple[int, str, Any, int]] | None = None
 
     def bump(self, operator: str) -> None:
@@ -217,6 +220,53 @@ class Version:
         if code is None:
             return self.value - len(later), f"{operator}()"
         return self.value - len(later), f"{operator}() at {code.co_filename}:{_line(code, lasti)}"
+
+
+class Uncounted(Version):
+    """The one counter of all tensors made in inference mode, which count nothing; it also marks them as such."""
+
+    def bump(self, operator: str) -> None:
+        refuse_outside_inference(operator)
+
+
+class Loose(Uncounted):
+    """... of what `.data` and `detach()` give of them outside the mode, which may be changed."""
+
+    def bump(self, operator: str) -> None:
+        """Nothing is counted."""
+
+
+UNCOUNTED = Uncounted()
+LOOSE = Loose()
+
+
+def refuse_outside_inference(operator: str) -> None:
+    """RuntimeError outside inference mode: `operator` is to change a tensor that was made in it."""
+    if not state.inference:
+        raise RuntimeError(
+            f"{operator}: Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal "
+            "tensor before doing inplace update."
+        )
+
+
+def left_out(args: Iterable[Any]) -> bool:
+    """Whether a call goes unrecorded: all its operands are tensors made in inference mode."""
+    return not state.lenient and all(a is None or isinstance(getattr(a, "_vc", None), Uncounted) for a in args)
+
+
+def check_saved(values: Iterable[Any]) -> None:
+    """RuntimeError if a tensor that the tape is about to save was made in inference mode."""
+    if state.lenient:
+        return
+    for v in values:
+        if isinstance(getattr(v, "_vc", None), Uncounted):
+            raise RuntimeError(
+                "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation "
+                "tracked by autograd. To work around this, you can make a clone to get a normal tensor and use it in autograd, or use "
+                "`torch.no_grad()` instead of `torch.inference_mode()`."
+            )
+        if v.__class__ is tuple:
+            check_saved(v)
 
 
 class _Inside(dict[str, bool]):
@@ -248,6 +298,9 @@ def bump_all(tensors: Iterable[Tensor], operator: str) -> None:
         version = t._vc
         if version is None:
             version = version_of(t)
+        if version.__class__ is not Version:
+            version.bump(operator)
+            continue
         version.value += 1
         version.stamp = stamp
         log = version.log

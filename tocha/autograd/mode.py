@@ -17,9 +17,17 @@ from tocha.backends import cpu
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+#: Non-empty while any thread is in inference mode: whoever makes a tensor then asks `state` about its own thread.
+INFERENCE: list[Any] = []
+#: Non-empty once inference mode was ever used: from then on what the tape saves is looked at.
+INFERENCE_USED: list[Any] = []
+
+
 class _State(threading.local):
     grad: int
     inference: bool
+    enabled: bool
+    lenient: bool
     anomaly: Any
     saved_hooks: list[tuple[Callable[..., Any], Callable[..., Any]]]
     saved_hooks_disabled: str | None
@@ -28,6 +36,8 @@ class _State(threading.local):
     def __init__(self) -> None:
         self.grad = 1
         self.inference = False
+        self.enabled = False  # what is_grad_enabled says in inference mode, where nothing is recorded whatever it says
+        self.lenient = False  # in a gradient transform called in inference mode: inference tensors are recorded as any other
         self.anomaly = None
         self.saved_hooks = []
         self.saved_hooks_disabled = None
@@ -45,7 +55,7 @@ state = _State()
 
 def is_grad_enabled() -> bool:
     """Whether operators record a tape in this thread."""
-    return bool(state.grad)
+    return state.enabled if state.inference else bool(state.grad)
 
 
 class _ContextDecorator:
@@ -101,7 +111,7 @@ class set_grad_enabled(_ContextDecorator):
     """Switch recording on or off, as a function (at once) or as a context manager (torch docs: torch.set_grad_enabled)."""
 
     def __init__(self, mode: bool) -> None:
-        self.previous = state.grad
+        self.previous = is_grad_enabled()
         self.mode = mode
         _set_grad(mode)
 
@@ -109,19 +119,19 @@ class set_grad_enabled(_ContextDecorator):
         return self.__class__(self.mode)
 
     def __call__(self, function: F) -> F:
-        state.grad = self.previous  # used as a decorator: constructing it must not have switched the mode
+        _set_grad(self.previous)  # used as a decorator: constructing it must not have switched the mode
         return super().__call__(function)
 
     def __enter__(self) -> None:
         _set_grad(self.mode)
 
     def __exit__(self, *exc: object) -> None:
-        state.grad = self.previous
-        state.refresh()
+        _set_grad(self.previous)
 
 
 def _set_grad(mode: bool) -> None:
-    state.grad = 1 if mode else 0
+    state.enabled = bool(mode)
+    state.grad = 1 if mode and not state.inference else 0
     state.refresh()
 
 
@@ -136,15 +146,14 @@ class no_grad(_ContextDecorator):
         return object.__new__(cls)
 
     def __init__(self, function: Any = None) -> None:
-        self._previous: list[int] = []
+        self._previous: list[bool] = []
 
     def __enter__(self) -> None:
-        self._previous.append(state.grad)
+        self._previous.append(is_grad_enabled())
         _set_grad(self.on)
 
     def __exit__(self, *exc: object) -> None:
-        state.grad = self._previous.pop()
-        state.refresh()
+        _set_grad(self._previous.pop())
 
 
 class enable_grad(no_grad):
@@ -153,31 +162,55 @@ class enable_grad(no_grad):
     on = True
 
 
+class transform_grad(_ContextDecorator):
+    """`enable_grad` for transforms that differentiate on their own account: records in inference mode too."""
+
+    def __init__(self) -> None:
+        self._previous: list[tuple[bool, bool, bool]] = []
+
+    def __enter__(self) -> None:
+        self._previous.append((is_grad_enabled(), state.inference, state.lenient))
+        if state.inference:
+            state.inference, state.lenient = False, True
+        _set_grad(True)
+
+    def __exit__(self, *exc: object) -> None:
+        enabled, state.inference, state.lenient = self._previous.pop()
+        _set_grad(enabled)
+
+
 class inference_mode(_ContextDecorator):
-    """Like `no_grad`; tensors made inside can't be saved for backward later (torch docs: torch.inference_mode)."""
+    """Like `no_grad`, and tensors made inside count no versions: outside they can be read, but neither changed in place nor
+    saved for backward (torch docs: torch.inference_mode). `mode=False` leaves the mode for a while."""
 
     def __new__(cls, mode: Any = True) -> Any:
         if callable(mode):
             return object.__new__(cls)._init(True)(mode)
         return object.__new__(cls)._init(mode)
 
-    _previous: list[tuple[int, bool]]
+    _previous: list[tuple[bool, bool]]
 
     def _init(self, mode: bool) -> inference_mode:
-        self.mode, self._previous = mode, []
+        self.mode, self._previous = bool(mode), []
         return self
 
     def clone(self) -> inference_mode:
         return inference_mode(self.mode)
 
     def __enter__(self) -> None:
-        self._previous.append((state.grad, state.inference))
-        _set_grad(not self.mode)
+        self._previous.append((is_grad_enabled(), state.inference))
+        if self.mode:
+            INFERENCE.append(None)
+            if not INFERENCE_USED:
+                INFERENCE_USED.append(None)
         state.inference = self.mode
+        _set_grad(not self.mode)
 
     def __exit__(self, *exc: object) -> None:
-        state.grad, state.inference = self._previous.pop()
-        state.refresh()
+        if self.mode:
+            INFERENCE.pop()
+        enabled, state.inference = self._previous.pop()
+        _set_grad(enabled)
 
 
 def is_inference_mode_enabled() -> bool:

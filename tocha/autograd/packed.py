@@ -21,15 +21,17 @@ class Packed:
         self.number = number if number is not None else tensor._nr
         # An output leads to the node that saved it, which is given on unpacking: holding it here would be a cycle.
         self.edge = edge_of(tensor) if number is None and self.requires_grad else None
+        if number is None and self.edge is None:
+            self.requires_grad = False
         given = tensor if number is None else tensor.detach()
-        version = given._version
+        version = 0 if given._vc is None else given._vc.value
         mode, state.grad = state.grad, 0  # pack hooks see values, not history
         try:
             with user_code():
                 self.packed = pack(given)
         finally:
             state.grad = mode
-        if given._version != version:
+        if (0 if given._vc is None else given._vc.value) != version:
             raise RuntimeError(
                 "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook can not be "
                 "modified by in-place operations as this can lead to unexpected side-effects. Please open an issue if you need to "

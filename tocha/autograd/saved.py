@@ -107,4 +107,5 @@ class _Handles:
 def increment_version(tensor: Any) -> None:
     """Count an in-place change made behind the tape's back."""
     for t in tensor if isinstance(tensor, (list, tuple)) else (tensor,):
-        version_of(t).bump("increment_version")
+        if not t.is_inference():
+            version_of(t).bump("increment_version")

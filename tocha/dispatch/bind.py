@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tocha.autograd.mode import state
+from tocha.autograd.mode import INFERENCE, state
 from tocha.backends import cpu, device_of, meta, namespace, native
 from tocha.backends.lazy import Lazy, resolved
 from tocha.dispatch import override
 from tocha.dispatch.override import INTERPRETERS, NO_DISPATCH
 from tocha.dispatch.prim import Prim, link_view, record
 from tocha.dtypes import HALF_NP
-from tocha.tensor import Tensor, wrap
+from tocha.tensor import Tensor, mark, wrap
 
 _ndarray, _new = np.ndarray, object.__new__
 _FLOAT32 = np.dtype(np.float32)
@@ -53,6 +53,8 @@ def bind(prim: Prim, *args: Any, **params: Any) -> Any:
         out._rg = False
         out._grad = out._node = out._vc = out._view = out._extra = None
         out._nr = 0
+        if INFERENCE:
+            mark(out)
         if wanted and state.grad and prim.vjp is not None:
             record(prim, args, (out,), params)
         return out

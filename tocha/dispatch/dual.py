@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tocha.autograd.graph import version_of
-from tocha.autograd.mode import enable_grad, state
+from tocha.autograd.mode import state, transform_grad
 from tocha.dispatch.interpret import pop, push
 from tocha.dispatch.override import HOLLOW, NO_DISPATCH, Hollow, stacks
 from tocha.dispatch.prim import Prim
@@ -94,7 +94,7 @@ class ForwardLevel:
     def _push(prim: Prim, primals: list[Any], given: list[Tensor], mine: list[bool], params: dict[str, Any]) -> tuple[Any, Any]:
         """(outputs, their tangents)."""
         recording = bool(state.grad) and any(isinstance(x, Tensor) and x.requires_grad for x in (*primals, *given))
-        with enable_grad():
+        with transform_grad():
             xs = [_leaf(x, recording) if m else x for x, m in zip(primals, mine, strict=True)]
             got = prim(*xs, **params)
             inputs = [x for x, m in zip(xs, mine, strict=True) if m]

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
-from tocha.autograd.graph import Node, version_of
+from tocha.autograd import views
+from tocha.autograd.graph import UNCOUNTED, Node, refuse_outside_inference, version_of
 from tocha.autograd.mode import no_grad, state
 from tocha.autograd.views import refresh, replay
 from tocha.backends import geometry, namespace
@@ -29,14 +30,7 @@ def check_writable(target: Tensor, operator: str, one_value: bool = False) -> No
     if target.__class__ in HOLLOW:
         check_writable(target.inner, operator, one_value)
         return
-    view = target._view
-    if state.grad and (target._rg or (view is not None and view.base._rg)):
-        if target._rg is True and target._node is None:
-            if view is None or view.kind == "normal":
-                what = "a leaf Variable that requires grad" if view is None else "a view of a leaf Variable that requires grad"
-                raise RuntimeError(f"{operator}: {what} is being used in an in-place operation.")
-        if view is not None:
-            _check_view(view, operator)
+    check_history(target, operator, target._rg)
     if not one_value and _overlaps_itself(target):
         raise RuntimeError(_OVERLAP.format(operator))
 
@@ -47,27 +41,22 @@ _OVERLAP = (
 )
 
 
-def _check_view(view: View, operator: str) -> None:
-    if view.base._rg is True and view.base._node is None:
-        raise RuntimeError(f"{operator}: a view of a leaf Variable that requires grad is being used in an in-place operation.")
-    if view.kind == "custom":
-        raise RuntimeError(
-            f"{operator}: the target is a view and is being modified inplace. This view was created inside a custom Function (or "
-            "because an input was returned as-is) and the autograd logic to handle view+inplace would override the custom backward "
-            "associated with the custom Function, leading to incorrect gradients. Return a clone of it from the Function, or "
-            "clone the output before changing it."
-        )
-    if view.kind == "multi":
-        raise RuntimeError(
-            f"{operator}: the target is a view and is being modified inplace. This view is the output of a function that "
-            "returns multiple views. Such functions do not allow the output views to be modified inplace. You should "
-            "replace the inplace operation by an out-of-place one."
-        )
-    if view.kind == "no_grad":
-        raise RuntimeError(
-            f"{operator}: A view was created in no_grad mode and is being modified inplace with grad mode enabled. This view "
-            "was created in no_grad mode: make the view where gradients are recorded, or change it under no_grad too."
-        )
+def check_history(target: Tensor, operator: str, differentiable: Any) -> None:
+    """Raise if `target` may not be changed, or not with recording on if it or the new value requires grad (`differentiable`)."""
+    if target._vc is UNCOUNTED:
+        refuse_outside_inference(operator)
+    if not differentiable or not state.grad:
+        return
+    view = target._view
+    if view is not None:
+        if view.kind != "normal":
+            raise RuntimeError(f"{operator}: {views.refusal(view.kind, 'is being modified inplace')}")
+        if target._rg and view.base._node is None:
+            raise RuntimeError(
+                f"{operator}: a view of a leaf Variable that requires grad is being used in an in-place operation."
+            )
+    elif target._rg and target._node is None:
+        raise RuntimeError(f"{operator}: a leaf Variable that requires grad is being used in an in-place operation.")
 
 
 def _overlaps_itself(target: Tensor) -> bool:
@@ -94,8 +83,8 @@ def assign(target: Tensor, value: Tensor, operator: str) -> Tensor:
                 f"{operator}: result type {value.dtype.name} can't be cast to the desired output type {target.dtype.name}"
             )
         value = value.to(target.dtype)
-    if value._rg and target._view is not None and state.grad:
-        _check_view(target._view, operator)
+    if value._rg:
+        check_history(target, operator, True)
     if value._node is not None:
         _keep_old(target, value._node)
     if target.__class__ in NO_DISPATCH:
@@ -208,6 +197,7 @@ def _register_version(target: Tensor) -> None:
 
 def _rebase_base(target: Tensor, view: View, value: Tensor | None) -> None:
     """base := base with the view's part replaced by value. The view's own node is then made anew from the base."""
+    views.settle(target)
     base = view.base
     differentiable = value is not None and value._rg
     edges = (edge_of(base) if base._rg else None, edge_of(value) if value is not None and differentiable else None)
@@ -284,6 +274,8 @@ def write_out(
     for o in outs:
         if not isinstance(o, Tensor):
             raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(o).__name__}")
+        if o._vc is UNCOUNTED:
+            refuse_outside_inference(name)
         if _overlaps_itself(o):
             raise RuntimeError(_OVERLAP.format(name))
     if not in_memory(*tensors):

@@ -89,8 +89,10 @@ def _on_tape(prim: Prim, args: tuple[Any, ...], params: dict[str, Any], got: Any
         raise RuntimeError(f"Unable to cast the result of __torch_dispatch__ for {prim.name} to Tensor: it is {got!r}")
     if state.grad:
         for o in outs:
-            if o._view is not None and o._view.kind == "no_grad":
-                o._view.kind = "normal"  # handlers run without recording; the view was made where it is on
+            if o._view is not None and o._view.kind in ("no_grad", "inference"):
+                o._view.kind = (
+                    "normal" if len(outs) == 1 else "multi"
+                )  # handlers run without recording; the view was made where it is on
     wants = prim.vjp is not None and state.grad and any(isinstance(a, Tensor) and a._rg for a in args)
     if wants and not any(o._node is not None for o in outs):
         record(prim, args, outs, params)

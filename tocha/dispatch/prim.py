@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from tocha.autograd.graph import Node, check_unchanged, next_order, version_of
-from tocha.autograd.mode import state
+from tocha.autograd.graph import UNCOUNTED, Node, check_saved, check_unchanged, left_out, next_order, version_of
+from tocha.autograd.mode import INFERENCE_USED, state
 from tocha.autograd.views import refresh
 from tocha.backends.meta import MetaArray
 from tocha.backends.native import LEAST, PRIMS
@@ -288,10 +288,13 @@ _new_node = PrimNode.__new__
 _new = object.__new__
 
 
-def edge_of(tensor: Tensor) -> Node | Tensor:
-    """Where a gradient of `tensor` (which requires grad) flows: its node, or the tensor itself if it is a leaf."""
+def edge_of(tensor: Tensor) -> Node | Tensor | None:
+    """Where a gradient of `tensor` (which requires grad) flows: its node, or the tensor itself if it is a leaf. Nowhere
+    (None) from a view that requires grad only because its base does and was made without recording."""
     if tensor._view is not None:
         refresh(tensor)
+        if tensor._node is None and tensor._rg is not True:
+            return None
     node = tensor._node
     if node is not None:
         return node
@@ -335,6 +338,10 @@ def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict
             saved.append(None if a is None else a._a.shape)
         else:
             saved.append(_save(kind, where, args))
+    if INFERENCE_USED:
+        if left_out(args) and prim.name not in ("clone", "cast"):  # those two make normal tensors
+            return
+        check_saved(saved)
     node: PrimNode = _new_node(plan.node_class)
     node.edges = tuple(edges)
     node.output_numbers = None if numbers is None else tuple(numbers)
@@ -376,6 +383,10 @@ def _on_cpu(a: Tensor, out: Any) -> bool:
 def record_two(plan: Plan, saved: tuple[Any, ...], input: Any, other: Any, need: int, out: Tensor) -> None:
     """`record` for the commonest case, a pointwise call of one or two arguments and no hooks: `need` is 1 if input
     wants a gradient, plus 2 if other does."""
+    if INFERENCE_USED:
+        if left_out((input, other)):
+            return
+        check_saved(saved)
     node: PrimNode = _new_node(plan.node_class)
     first: Any = None
     second: Any = None
@@ -443,9 +454,11 @@ def _unpacked(value: Any, node: Node) -> Any:
 def link_view(out: Tensor, base: Tensor, prim: Prim, params: dict[str, Any], kind: str = "normal") -> None:
     """Make `out` a view of `base` in the books: shared version counter, root and chain."""
     out._vc = version = base._vc or version_of(base)
+    if version is UNCOUNTED:
+        return
     parent = base._view
-    if not state.grad and kind == "normal":
-        kind = "no_grad"
+    if not state.grad and kind != "custom":
+        kind = "inference" if state.inference else "no_grad"
     view = _new(View)
     view.version = version.value
     if parent is None:
@@ -454,5 +467,5 @@ def link_view(out: Tensor, base: Tensor, prim: Prim, params: dict[str, Any], kin
         view.base, view.chain = parent.base, (*parent.chain, (prim, params))
         view.kind = parent.kind if parent.kind != "normal" else kind
     out._view = view
-    if out._rg is False and out._a.dtype.kind not in "biu" and not view.base._rg:
+    if out._rg is False and out._a.dtype.kind not in "biu" and (not view.base._rg or (base._rg and prim.vjp is not None)):
         out._rg = view

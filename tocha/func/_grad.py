@@ -9,7 +9,7 @@ from typing import Any
 
 from tocha.autograd.engine import grad as engine_grad
 from tocha.autograd.functional import push_forward
-from tocha.autograd.mode import enable_grad
+from tocha.autograd.mode import transform_grad
 from tocha.dispatch.prim import edge_of
 from tocha.dispatch.vmap import down, levels_of, outside, up
 from tocha.dispatch.vmap import levels as vmap_levels
@@ -103,7 +103,7 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        with enable_grad(), _Level():
+        with transform_grad(), _Level():
             numbers, chosen = _split_args(args, argnums)
             flat, spec = tree_flatten(chosen)
             fresh = [_fresh(x) for x in flat]
@@ -141,7 +141,7 @@ def grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> C
 
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """(outputs, vjp_fn): vjp_fn(cotangents) gives the gradients for `primals` (torch docs: torch.func.vjp)."""
-    with enable_grad(), _Level():
+    with transform_grad(), _Level():
         flat, spec = tree_flatten(primals)
         fresh = [_fresh(x) for x in flat]
         got = func(*tree_unflatten(fresh, spec))
@@ -153,7 +153,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         given = tree_flatten(cotangents[0] if len(cotangents) == 1 else cotangents)[0]
         if len(given) != len(outs):
             raise RuntimeError(f"vjp: expected {len(outs)} cotangents, got {len(given)}")
-        with enable_grad():
+        with transform_grad():
             again = keep or _depth.count > 0 or any(isinstance(c, Tensor) and c.requires_grad for c in given)
             grads = _gradients(outs, fresh, given, again, retain=True)
         result = tree_unflatten(grads, spec)
@@ -169,7 +169,7 @@ def jvp(
     """(outputs, J·tangents) (torch docs: torch.func.jvp)."""
     if not isinstance(primals, tuple) or not isinstance(tangents, tuple) or not primals:
         raise RuntimeError("jvp: Expected primals and tangents to be non-empty tuples")
-    with enable_grad(), _Level():
+    with transform_grad(), _Level():
         flat, spec = tree_flatten(primals)
         vectors = tree_flatten(tangents)[0]
         if len(vectors) != len(flat):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tocha.autograd.graph import version_of
-from tocha.autograd.mode import state
+from tocha.dispatch.inplace import check_history
 from tocha.dispatch.registry import op
 from tocha.ops import shape
 from tocha.tensor import Tensor
@@ -14,15 +14,16 @@ from tocha.tensor import Tensor
 
 def _inplace_view(name: str, view: Callable[..., Tensor], spellings: str = "method") -> None:
     def change(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if state.grad and input._rg is True and input._node is None:
-            raise RuntimeError(f"{name}: a leaf Variable that requires grad is being used in an in-place operation.")
+        check_history(input, name, input._rg)
         out = view(input, *args, **kwargs)
         input._a = out._a
         if out._node is not None:
             input._node, input._nr = out._node, out._nr
         if input._view is not None:
             input._view = out._view
-        version_of(input).bump(name)
+        version = version_of(input)
+        version.reshaped = True
+        version.bump(name)
         return input
 
     change.__name__ = name

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tocha.autograd.graph import version_of
+from tocha.autograd.graph import UNCOUNTED, version_of
 from tocha.autograd.mode import state
 from tocha.backends import namespace
 from tocha.dispatch.inplace import assign, check_writable, mutated
@@ -125,7 +125,7 @@ def _take_several(a: Any, index: tuple[Any, ...]) -> Any:
 def _put_plain(input: Tensor, key: Any, value: Any) -> bool:
     """`input[key] = value` straight in CPU memory where no history is involved; False where it isn't that simple."""
     a = input._a
-    if a.__class__ is not _ndarray or 0 in a.strides or not in_memory(input):
+    if a.__class__ is not _ndarray or 0 in a.strides or not in_memory(input) or (input._vc is UNCOUNTED and not state.inference):
         return False
     if state.grad and input._view is not None and input._view.base._rg:
         return False
@@ -167,16 +167,19 @@ def _select(input: Tensor, index: Any) -> Tensor:
     parent = input._view
     recording = state.grad
     out._vc = version = version_of(input)
+    if version is UNCOUNTED:
+        out._view = None
+        return out
+    kind = "normal" if recording else "inference" if state.inference else "no_grad"
     if parent is None:
-        out._view = parent = View(input, (step,), version.value, "normal" if recording else "no_grad")
+        out._view = parent = View(input, (step,), version.value, kind)
     else:
-        kind = parent.kind
-        if kind == "normal" and not recording:
-            kind = "no_grad"
+        kind = parent.kind if parent.kind != "normal" else kind
         out._view = parent = View(parent.base, (*parent.chain, step), version.value, kind)
-    if input._rg and recording:
+    wanted = input._rg
+    if wanted and recording:
         record(view.slice_, (input,), (out,), step[1])
-    elif a.dtype.kind not in "biu" and not parent.base._rg:
+    elif a.dtype.kind not in "biu" and (wanted or not parent.base._rg):
         out._rg = parent
     return out
 

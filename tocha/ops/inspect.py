@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from tocha import dtypes
+from tocha.autograd.graph import Uncounted
 from tocha.backends.lazy import Lazy
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
@@ -94,7 +95,7 @@ def is_distributed(input: Tensor) -> bool:
 @op("method torch")
 def is_inference(input: Tensor) -> bool:
     """Whether it was made in `inference_mode`."""
-    return input._extra is not None and input._extra.inference
+    return isinstance(input._vc, Uncounted)
 
 
 @op("method")

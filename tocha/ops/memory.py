@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tocha.autograd.graph import version_of
+from tocha.autograd.graph import UNCOUNTED, refuse_outside_inference, version_of
 from tocha.autograd.mode import state
 from tocha.backends import device_of, namespace
 from tocha.backends.meta import contiguous_strides
@@ -27,6 +27,8 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     """
     if input._rg and state.grad:
         raise RuntimeError("cannot resize variables that require grad")
+    if input._vc is UNCOUNTED:
+        refuse_outside_inference("resize_")
     shape = check_sizes(shape_of(sizes, "resize_"), "resize_")
     _reshape_memory(input, shape)
     if memory_format is not None and memory_format.name.startswith("channels_last"):
@@ -34,7 +36,7 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
         dense = contiguous_strides(tuple(shape[i] for i in order), input.itemsize)
         strides = tuple(dense[order.index(i)] for i in range(len(shape)))
         input._a = namespace(input._a).restride(input._a, shape, strides)
-    version_of(input).bump("resize_")
+    _book(input, "resize_")
     return input
 
 
@@ -77,6 +79,8 @@ def set_(input: Tensor, source: Any = None, storage_offset: int = 0, size: Any =
     """Look at the memory of another tensor or storage from now on (torch docs: Tensor.set_)."""
     if input._rg and state.grad:
         raise RuntimeError("set_: a tensor that requires grad is being used in an in-place operation; detach() it first")
+    if input._vc is UNCOUNTED:
+        refuse_outside_inference("set_")
     if source is None:
         input._a = make((0,), input.dtype, input.device)._a
     elif isinstance(source, Tensor):
@@ -93,8 +97,14 @@ def set_(input: Tensor, source: Any = None, storage_offset: int = 0, size: Any =
         input._a = _on_storage(input, memory, storage_offset, (count,) if size is None else size, stride)
     else:
         raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
-    version_of(input).bump("set_")
+    _book(input, "set_")
     return input
+
+
+def _book(input: Tensor, name: str) -> None:
+    version = version_of(input)
+    version.reshaped = True
+    version.bump(name)
 
 
 def _check_kind(input: Tensor, dtype: Any, device: Any) -> None:

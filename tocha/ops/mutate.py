@@ -23,7 +23,7 @@ def detach(input: Tensor) -> Tensor:
 @op("torch method")
 def detach_(input: Tensor) -> Tensor:
     """Forget the history of this very tensor (torch docs: Tensor.detach_)."""
-    if input._view is not None and input.grad_fn is not None:
+    if input._view is not None:
         raise RuntimeError(
             "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for training, and "
             "gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence detach_() cannot be called."

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
-from tocha.autograd.mode import state
+from tocha.autograd.graph import UNCOUNTED, version_of
+from tocha.autograd.mode import INFERENCE, state
 from tocha.backends import meta, namespace
 from tocha.backends.lazy import Lazy
 from tocha.dispatch import override
@@ -20,7 +21,7 @@ from tocha.dispatch.promote import common_dtype
 from tocha.dispatch.registry import name_it
 from tocha.dtypes import HALF, dtype
 from tocha.prims.pointwise import BOOL_NP, NUMBERS, REAL_NP, SMALL, Pointwise, broadcast_shapes
-from tocha.tensor import Tensor, wrap
+from tocha.tensor import Tensor, mark, wrap
 
 _ndarray, _asarray, _new = np.ndarray, np.asarray, object.__new__
 
@@ -132,6 +133,8 @@ def _unary(rule: Pointwise, name: str) -> Callable[..., Any]:
                 result._rg = False
                 result._grad = result._node = result._vc = result._view = result._extra = None
                 result._nr = 0
+                if INFERENCE:
+                    mark(result)
                 if input._rg and (mode := state.grad) and differentiable:
                     if mode == 1 and saver is not None:
                         record_two(saver[0], (result._a,) if saver[1] else (input,), input, None, 1, result)
@@ -177,6 +180,8 @@ def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
                     result._rg = False
                     result._grad = result._node = result._vc = result._view = result._extra = None
                     result._nr = 0
+                    if INFERENCE:
+                        mark(result)
                     need = (1 if input._rg else 0) + (2 if b is not other and other._rg else 0)
                     if need and differentiable and (mode := state.grad):
                         plan, saves = savers[need]
@@ -246,7 +251,6 @@ def _scale(other: Any, alpha: Any, kind: dtype) -> Any:
 
 
 def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
-    from tocha.autograd.graph import version_of
     from tocha.dispatch.inplace import assign, check_writable, mutated
 
     ufunc, direct, least = (
@@ -283,6 +287,7 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
                 and a.dtype in direct
                 and a.flags.c_contiguous
                 and not (state.grad and _has_history(input))
+                and (input._vc is not UNCOUNTED or state.inference)
             ):
                 if b.__class__ is Tensor:
                     b = None if b._a.dtype is not a.dtype or (state.grad and b._rg) else b._a

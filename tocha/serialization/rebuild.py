@@ -27,7 +27,7 @@ from tocha.device import (
 )
 from tocha.dtypes import dtype
 from tocha.storage import STORAGE_NAMES, TypedStorage, UntypedStorage, storage_of, view_bytes
-from tocha.tensor import Tensor, extra_of, wrap, wrap_as
+from tocha.tensor import Tensor, wrap, wrap_as
 
 
 class _Mode(threading.local):
@@ -329,7 +329,5 @@ def deepcopy_tensor(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
         out.requires_grad = True
     if tensor._grad is not None:
         out._grad = copy.deepcopy(tensor._grad, memo)
-    if tensor.is_inference():
-        extra_of(out).inference = True
     _set_state(out, copy.deepcopy(_state_of(tensor), memo))
     return out
