@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tocha.backends import _cuda_rules, cuda
+from tocha.backends import _cuda_rules, cpu, cuda
 from tocha.backends.cuda import bits
 from tocha.backends.shared import cut, no_kernel, values_for
 
@@ -64,6 +64,16 @@ class Functions:
     def reduce_and(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
         return a.astype(bool) if axis == () else a.all(axis=axis, keepdims=keepdims)
 
+    @staticmethod
+    def total(a: Any, dim: tuple[int, ...], keepdim: bool) -> Any:
+        """The sum over `dim`."""
+        return Functions.add_reduce(a, dim, keepdim)
+
+    @staticmethod
+    def keeping_range(function: Callable[..., Any], x: Any, *args: Any) -> Any:
+        """`function(xp, x, *args)`. Whether squares left float32's range isn't looked at: that would wait for the device."""
+        return function(cuda, x, *args)
+
     reduce_add, reduce_max, reduce_min = add_reduce, max_reduce, min_reduce
 
     # ---- arrays of types that CuPy only stores
@@ -115,6 +125,11 @@ class Functions:
         return cupy.where(condition, _as_bits(input, kind), _as_bits(other, kind)).view(kind)
 
     @staticmethod
+    def converted(a: Any, dtype: Any) -> Any:
+        """The values as another type, in memory of their own."""
+        return a.copy() if a.dtype == dtype else Functions.cast(a, dtype)
+
+    @staticmethod
     def cast(a: Any, dtype: Any) -> Any:
         """The values as another type. Through float32 where an exotic type takes part; float8 is made on the host."""
         have = a.dtype
@@ -140,6 +155,11 @@ class Functions:
         the host or synchronisation raises IndexError, as torch's asserts on the device do."""
         if index.size:
             FAULTS.look(index, size)
+
+    @staticmethod
+    def check_classes(target: Any, count: int) -> None:
+        """IndexError, sooner or later, unless every target is one of `count` classes."""
+        Functions.check_index(target, count)
 
     @staticmethod
     def take(a: Any, indices: Any, axis: int) -> Any:
@@ -211,8 +231,9 @@ class Functions:
         """Sums over runs of rows that begin at `starts`."""
         return cupy.add.reduceat(rows, starts, axis=0)
 
-    # ---- products
+    # ---- losses and products
 
+    cross_entropy = cross_entropy_backward = staticmethod(no_kernel)
     convolve = convolve_input = convolve_weight = staticmethod(no_kernel)
 
     @staticmethod
@@ -224,6 +245,14 @@ class Functions:
     def batched_product(a: Any, b: Any) -> Any:
         """a @ b of arrays of three dimensions or more."""
         return cuda.matmul(a, b)
+
+    # ---- host and device
+
+    @staticmethod
+    def on_host(function: Callable[..., Any], *arrays: Any, **params: Any) -> Any:
+        """The kernel `function(xp, *arrays, **params)` run by NumPy on copies, its results copied back."""
+        got = cpu.quiet.run(function, cpu, *[None if a is None else cuda.to_host(a) for a in arrays], **params)
+        return tuple(map(cuda.from_host, got)) if isinstance(got, tuple) else cuda.from_host(got)
 
     # ---- special functions without a CuPy version
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tocha.backends import native
+from tocha.backends import _cpu_losses, _cpu_sums, native
 from tocha.backends.lazy import Lazy, resolved
 from tocha.backends.shared import NUMBERS, cut, half_type, number, through_float32, values_for
 from tocha.dtypes import HALF_NP
@@ -243,6 +243,11 @@ def cast(a: Any, dtype: Any) -> Any:
     return a.astype(dtype, copy=False)
 
 
+def converted(a: Any, dtype: Any) -> Any:
+    """The values as another type, in memory of their own."""
+    return a.astype(dtype)
+
+
 def scan(name: str, a: Any, axis: int, dtype: Any = None) -> Any:
     """The function called `name` accumulated along an axis."""
     return getattr(np, name).accumulate(a, axis=axis, dtype=dtype)
@@ -294,7 +299,28 @@ def convolve_weight(*arrays: Any, **params: Any) -> Any:
     return native.convolutions().weight_gradient(*arrays, **params)
 
 
+# ---- reductions and losses
+
+total = _cpu_sums.total
+cross_entropy, cross_entropy_backward = _cpu_losses.cross_entropy, _cpu_losses.cross_entropy_backward
+check_classes = _cpu_losses.check_classes
+_LEAST = 1e-18  # the square of anything smaller loses digits in float32
+
+
+def keeping_range(function: Any, x: Any, *args: Any) -> Any:
+    """`function(xp, x, *args)`, roots of sums of squares: made in float64 where squares leave float32's range."""
+    found = function(_SELF, x, *args)
+    if x.dtype == _FLOAT32 and not ((found > _LEAST) & (found < np.inf)).all():
+        return function(_SELF, x.astype(np.float64), *args).astype(_FLOAT32)
+    return found
+
+
 # ---- host and device
+
+
+def on_host(function: Any, *arrays: Any, **params: Any) -> Any:
+    """The kernel `function(xp, *arrays, **params)` run by NumPy."""
+    return function(_SELF, *arrays, **params)
 
 
 def to_host(a: Any) -> Any:

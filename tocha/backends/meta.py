@@ -48,11 +48,32 @@ class MetaArray:
         return self.size * self.itemsize
 
     @property
+    def flags(self) -> _Flags:
+        return _Flags(self)
+
+    @property
+    def real(self) -> MetaArray:
+        kind = f"f{self.itemsize // 2}" if self.dtype.kind == "c" else self.dtype
+        return MetaArray(self.shape, kind, self.strides, self.offset)
+
+    @property
     def base(self) -> None:
         return None
 
     def transpose(self, axes: tuple[int, ...]) -> MetaArray:
         return MetaArray(tuple(self.shape[i] for i in axes), self.dtype, tuple(self.strides[i] for i in axes), self.offset)
+
+    def reshape(self, shape: tuple[int, ...]) -> MetaArray:
+        """Another shape of a contiguous array."""
+        return MetaArray(shape, self.dtype, None, self.offset)
+
+    def view(self, dtype: Any) -> MetaArray:
+        """The same bytes as another type; the last dimension, of which elements lie side by side, scales with the item sizes."""
+        kind = np.dtype(dtype)
+        if not self.shape or kind.itemsize == self.itemsize:
+            return MetaArray(self.shape, kind, self.strides, self.offset)
+        last = self.shape[-1] * self.itemsize // kind.itemsize
+        return MetaArray((*self.shape[:-1], last), kind, (*self.strides[:-1], kind.itemsize), self.offset)
 
     def __getitem__(self, index: Any) -> MetaArray:
         """Basic indexing: integers, slices, None and Ellipsis."""
@@ -91,6 +112,16 @@ class MetaArray:
 
     def astype(self, dtype: Any, copy: bool = True) -> MetaArray:
         return self if not copy and np.dtype(dtype) == self.dtype else MetaArray(self.shape, dtype)
+
+
+class _Flags:
+    """The flags that kernels ask an array for."""
+
+    __slots__ = ("c_contiguous",)
+
+    def __init__(self, a: MetaArray) -> None:
+        dense = contiguous_strides(a.shape, a.itemsize)
+        self.c_contiguous = all(n == 1 or have == want for n, have, want in zip(a.shape, a.strides, dense, strict=True))
 
 
 class WrapperArray(MetaArray):

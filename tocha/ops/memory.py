@@ -10,6 +10,7 @@ from tocha.autograd.mode import state
 from tocha.backends import device_of, namespace
 from tocha.backends.meta import contiguous_strides
 from tocha.device import preserve_format
+from tocha.dispatch.inplace import store
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_sizes, shape_of
 from tocha.ops.creation import make
@@ -48,9 +49,7 @@ def _reshape_memory(input: Tensor, shape: tuple[int, ...]) -> None:
     strides = contiguous_strides(shape, item)
     needed = math.prod(shape) * item
     xp = namespace(a)
-    if xp.name == "meta":
-        input._a = xp.MetaArray(shape, a.dtype)
-    elif needed == 0 or storage_offset_of(input) * item + needed <= storage_nbytes(input):
+    if needed == 0 or storage_offset_of(input) * item + needed <= storage_nbytes(input):
         input._a = xp.restride(a, shape, strides)
     else:
         check_resizable(a)
@@ -58,7 +57,7 @@ def _reshape_memory(input: Tensor, shape: tuple[int, ...]) -> None:
         kept = storage_nbytes(input) // item - storage_offset_of(input)
         if a.size and kept > 0:
             flat = xp.restride(grown, (grown.size,), (item,))
-            flat[:kept] = xp.restride(a, (kept,), (item,))
+            store(flat[:kept], xp.restride(a, (kept,), (item,)))
         input._a = grown
 
 

@@ -10,7 +10,7 @@ from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
 from tocha.prims.elementary import conj
 from tocha.prims.pointwise import broadcast_shapes
-from tocha.prims.reduce import sum_, total
+from tocha.prims.reduce import sum_
 
 Shape = tuple[int, ...]
 
@@ -125,8 +125,8 @@ def _linear_bias(g: Any) -> Any:
 def linear_backward(xp: Any, g: Any, x: Any, w: Any) -> Any:
     """Gradients of linear for matrices g (n, out) and x (n, in)."""
     if g.dtype.kind == "f":
-        return g.dot(w), g.T.dot(x), total(xp, g, (0,), False)
-    return xp.matmul(g, w), xp.matmul(g.T, x), total(xp, g, (0,), False)
+        return g.dot(w), g.T.dot(x), xp.total(g, (0,), False)
+    return xp.matmul(g, w), xp.matmul(g.T, x), xp.total(g, (0,), False)
 
 
 @prim("linear", "contract", infer=_linear_infer, vjp=(_linear_input, _linear_weight, _linear_bias), joint=_linear_all)

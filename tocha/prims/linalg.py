@@ -32,12 +32,7 @@ def on_host(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(xp: Any, *arrays: Any, **params: Any) -> Any:
-        if xp.name == "cpu":
-            return function(xp, *arrays, **params)
-        from tocha.backends import cpu
-
-        got = function(cpu, *[None if a is None else xp.to_host(a) for a in arrays], **params)
-        return tuple(xp.from_host(g) for g in got) if isinstance(got, tuple) else xp.from_host(got)
+        return xp.on_host(function, *arrays, **params)
 
     call.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return call

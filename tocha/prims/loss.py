@@ -5,10 +5,7 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
-
-import numpy as np
 
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
@@ -27,11 +24,7 @@ def _classes(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int) -
     t = target.reshape(input.shape[0], length)
     keep = t != ignore_index
     t = xp.where(keep, t, 0)
-    xp.check_index(t, x.shape[1])
-    if xp.name == "cpu" and t.size:
-        low, high = int(t.min()), int(t.max())
-        if low < 0 or high >= x.shape[1]:
-            raise IndexError(f"Target {high if high >= x.shape[1] else low} is out of bounds (there are {x.shape[1]} classes).")
+    xp.check_classes(t, x.shape[1])
     scale = keep.astype(x.dtype) if weight is None else xp.where(keep, weight[t], 0)
     return x, t, scale
 
@@ -124,8 +117,10 @@ def _ce_vjp(
 def cross_entropy(xp: Any, input: Any, target: Any, weight: Any, *, reduction: str, ignore_index: int, smoothing: float) -> Any:
     """Negative log likelihood of softmax(input) (N, C, *rest) at the target classes, with label smoothing; softmax(input); and the sum
     of weights that the mean divides by."""
-    if weight is None and not smoothing and _all_count(xp, input, target, ignore_index):
-        return _plain_cross_entropy(xp, input, target, reduction)
+    if weight is None and not smoothing:
+        found = xp.cross_entropy(input, target, reduction, ignore_index)
+        if found is not None:
+            return found
     x, t, scale = _classes(xp, input, target, weight, ignore_index)
     log_p = x - xp.reduce_max(x, axis=1, keepdims=True) if x.size else x.copy()
     p = xp.exp(log_p)
@@ -141,33 +136,6 @@ def cross_entropy(xp: Any, input: Any, target: Any, weight: Any, *, reduction: s
     total = scale.sum()
     losses = losses.astype(x.dtype, copy=False)
     return _reduce(xp, losses, total, reduction, target.shape), p.reshape(input.shape), total
-
-
-def _all_count(xp: Any, x: Any, target: Any, ignore_index: int) -> bool:
-    """Whether logits are (N, C) on the CPU and every target is a class (as unsigned numbers, negative ones are large)."""
-    if xp.name != "cpu" or x.ndim != 2 or not x.size or target.dtype != xp.int64 or 0 <= ignore_index < x.shape[1]:
-        return False
-    return bool(xp.reduce_max(target.view(xp.uint64)) < x.shape[1])
-
-
-@functools.lru_cache(maxsize=64)
-def _rows(count: int, width: int) -> Any:
-    """Where each row of a (count, width) array starts in memory."""
-    return np.arange(count) * width
-
-
-def _plain_cross_entropy(xp: Any, x: Any, target: Any, reduction: str) -> tuple[Any, Any, Any]:
-    """The commonest case in few NumPy calls: on small inputs their number is the time."""
-    log_p = xp.subtract(x, xp.reduce_max(x, axis=1, keepdims=True), order="C")
-    p = xp.exp(log_p)
-    norm = xp.reduce_add(p, axis=1, keepdims=True)
-    p /= norm
-    losses = xp.log(norm[:, 0]) - log_p.reshape(-1).take(_rows(*x.shape) + target)
-    total = x.dtype.type(len(target))
-    if reduction == "none":
-        return losses, p, total
-    value = xp.reduce_add(losses)
-    return value / total if reduction == "mean" else value, p, total
 
 
 @prim(
@@ -187,12 +155,10 @@ def cross_entropy_backward(
     ignore_index: int,
     smoothing: float,
 ) -> Any:
-    if weight is None and not smoothing and xp.name == "cpu" and probability.ndim == 2 and total == len(target):
-        factor = g / total if reduction == "mean" else g[:, None] if reduction == "none" else g
-        out = xp.multiply(probability, factor, order="C")
-        flat, places = out.reshape(-1), _rows(*out.shape) + target
-        flat[places] = flat.take(places) - (g if reduction == "none" else factor)
-        return out
+    if weight is None and not smoothing:
+        found = xp.cross_entropy_backward(g, probability, target, total, reduction)
+        if found is not None:
+            return found
     p, t, scale = _classes(xp, probability, target, weight, ignore_index)
     factor = g.reshape(t.shape) if reduction == "none" else g
     if reduction == "mean":
@@ -204,12 +170,8 @@ def cross_entropy_backward(
         out *= factor if reduction != "none" else factor[:, None]
         return out.astype(p.dtype, copy=False).reshape(probability.shape)
     out = p * factor[:, None]
-    if xp.name == "cpu":
-        rows, columns = xp.ogrid[: t.shape[0], : t.shape[1]]
-        out[rows, t, columns] -= factor
-    else:
-        picked = xp.take_along_axis(out, t[:, None], axis=1)
-        xp.put_along_axis(out, t[:, None], picked - factor[:, None], axis=1)
+    rows, columns = xp.arange(t.shape[0])[:, None], xp.arange(t.shape[1])
+    out[rows, t, columns] -= factor
     return out.reshape(probability.shape)
 
 

@@ -22,7 +22,7 @@ def cast(xp: Any, input: Any, *, dtype: Any) -> Any:
         input = input.real
     if dtype.kind in "iu" and input.dtype.kind not in "biu":
         return _float_to_int(xp, input, dtype)
-    return xp.cast(input, dtype) if xp.name == "cuda" else input.astype(dtype)
+    return xp.converted(input, dtype)
 
 
 def _float_to_int(xp: Any, input: Any, dtype: Any) -> Any:

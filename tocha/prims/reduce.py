@@ -1,14 +1,11 @@
 """Reductions over dimensions. `dim` is a tuple of non-negative dimensions, () meaning none.
 
-Sums of floats are made in blocks (pairwise summation), so that the error grows with log n along every axis: NumPy does so
-by itself only along a contiguous innermost axis.
+Sums are the backend's (`xp.total`).
 """
 
 from __future__ import annotations
 
 from typing import Any
-
-import numpy as np
 
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
@@ -17,9 +14,6 @@ from tocha.prims.elementary import conj, keep
 from tocha.prims.view import expand, view
 
 Shape = tuple[int, ...]
-_BLOCK = 16
-_LEAST = 1e-18  # the square of anything smaller loses digits in float32
-_ROW = 512
 
 
 def reduced_shape(shape: Shape, dim: Shape, keepdim: bool) -> Shape:
@@ -58,96 +52,15 @@ def _infer_bool(input: Any, *, dim: Shape, keepdim: bool) -> MetaArray:
 # ---- sum and mean
 
 
-def total(xp: Any, x: Any, dim: Shape, keepdim: bool) -> Any:
-    """The sum over `dim` (ascending), floats in blocks."""
-    few = x.size < 512 or not dim or (count(x.shape, dim) <= _BLOCK and dim[-1] != x.ndim - 1)
-    if few or x.dtype.kind not in "fc" or xp.name != "cpu":
-        return xp.reduce_add(x, axis=dim, keepdims=keepdim, dtype=x.dtype)
-    out = _in_memory_order(xp, x, dim)
-    return xp.asarray(out).reshape(reduced_shape(x.shape, dim, True)) if keepdim else out
-
-
-def _in_memory_order(xp: Any, x: Any, dim: Shape) -> Any:
-    """The sum with axes taken in the order of memory, so that a transposed array costs no more than the array itself."""
-    if x.flags.c_contiguous:
-        return _total(xp, x, dim)
-    order = sorted(range(x.ndim), key=lambda i: -x.strides[i])
-    left = [i for i in order if i not in dim]
-    out = _total(xp, x.transpose(order), tuple(sorted(order.index(i) for i in dim)))
-    return out if left == sorted(left) else out.transpose(sorted(range(len(left)), key=left.__getitem__))
-
-
-def _total(xp: Any, x: Any, dim: Shape) -> Any:
-    """Innermost dimensions first, while the array is large, then one by one."""
-    if not dim:
-        return x
-    inner = 0
-    while inner < len(dim) and dim[-1 - inner] == x.ndim - 1 - inner:
-        inner += 1
-    if not inner:
-        return _total(xp, _sum_axis(xp, x, dim[-1]), dim[:-1])
-    shape = x.shape[: x.ndim - inner]
-    return _total(xp, _sum_rows(xp, x.reshape(*shape, -1)), dim[:-inner])
-
-
-def _sum_rows(xp: Any, x: Any) -> Any:
-    """The sum along the last axis. Rows of moderate length by einsum, which adds in several lanes at once: that is
-    fast, and as exact as blocks. (A product with ones would be faster on an idle machine, but BLAS starts its threads.)"""
-    n = x.shape[-1]
-    if x.dtype.kind != "f":
-        return xp.reduce_add(x, axis=-1, dtype=x.dtype)
-    if n <= _ROW:
-        return x.reshape(x.shape[:-1]).copy() if n == 1 else xp.einsum("ij->i", x.reshape(-1, n)).reshape(x.shape[:-1])
-    least = -(-n // _ROW)
-    parts = next((k for k in range(least, least + 64) if n % k == 0), None)
-    if parts is not None:
-        return _sum_rows(xp, _sum_rows(xp, x.reshape(*x.shape[:-1], parts, n // parts)))
-    if x.ndim > 1:
-        return xp.reduce_add(x, axis=-1, dtype=x.dtype)
-    whole = n // _ROW * _ROW
-    return xp.add(_sum_rows(xp, x[:whole]), xp.reduce_add(x[whole:], axis=0, dtype=x.dtype))
-
-
-def _sum_axis(xp: Any, x: Any, axis: int) -> Any:
-    """The sum along an axis that isn't the last."""
-    n = x.shape[axis]
-    width = count(x.shape, tuple(range(axis + 1, x.ndim)))
-    if width > 64 or n < 16 * _BLOCK:
-        return _sum_blocks(xp, x, axis)
-    fold = 256 // width  # rows of few elements: several side by side are wide enough for vector instructions
-    outer, inner = x.shape[:axis], x.shape[axis + 1 :]
-    whole = n // fold * fold
-    rows = x.reshape(*outer, n, width)
-    sums = _sum_blocks(xp, rows[..., :whole, :].reshape(*outer, n // fold, fold * width), axis)
-    out = _sum_blocks(xp, sums.reshape(*outer, fold, width), axis)
-    if whole < n:
-        out = xp.add(out, xp.reduce_add(rows[..., whole:, :], axis=axis, dtype=x.dtype))
-    return out.reshape(*outer, *inner)
-
-
-def _sum_blocks(xp: Any, x: Any, axis: int) -> Any:
-    lead = (slice(None),) * axis
-    n = x.shape[axis]
-    while n > _BLOCK:
-        whole = n // _BLOCK * _BLOCK
-        blocks = x[(*lead, slice(0, whole))].reshape(*x.shape[:axis], n // _BLOCK, _BLOCK, *x.shape[axis + 1 :])
-        sums = xp.reduce_add(blocks, axis=axis + 1, dtype=x.dtype)
-        if whole < n:
-            rest = xp.reduce_add(x[(*lead, slice(whole, n))], axis=axis, keepdims=True, dtype=x.dtype)
-            sums = xp.concatenate([sums, rest], axis)
-        x, n = sums, sums.shape[axis]
-    return xp.reduce_add(x, axis=axis, dtype=x.dtype)
-
-
 @prim("sum", "reduce", vjp=lambda g, input_shape, *, dim, keepdim: spread(g, input_shape, dim, keepdim), infer=_infer)
 def sum_(xp: Any, input: Any, *, dim: Shape, keepdim: bool) -> Any:
-    return total(xp, input, dim, keepdim)
+    return xp.total(input, dim, keepdim)
 
 
 @prim("mean", "reduce", infer=_infer,
       vjp=lambda g, input_shape, *, dim, keepdim: spread(g / count(input_shape, dim), input_shape, dim, keepdim))  # fmt: skip
 def mean(xp: Any, input: Any, *, dim: Shape, keepdim: bool) -> Any:
-    return xp.div(total(xp, input, dim, keepdim), input.dtype.type(count(input.shape, dim)))
+    return xp.div(xp.total(input, dim, keepdim), input.dtype.type(count(input.shape, dim)))
 
 
 # ---- product
@@ -328,9 +241,13 @@ def _inverse(n: float) -> float:
 def _variance(xp: Any, input: Any, dim: Shape, keepdim: bool, correction: float) -> Any:
     """In two passes, so that a large mean costs no digits."""
     n = count(input.shape, dim)
-    apart = xp.sub(input, xp.div(total(xp, input, dim, True), n))
+    apart = xp.sub(input, xp.div(xp.total(input, dim, True), n))
     squares = xp.mul(apart, apart) if input.dtype.kind != "c" else xp.add(xp.square(apart.real), xp.square(apart.imag))
-    return xp.div(total(xp, squares, dim, keepdim), max(n - correction, 0))
+    return xp.div(xp.total(squares, dim, keepdim), max(n - correction, 0))
+
+
+def _deviation(xp: Any, input: Any, dim: Shape, keepdim: bool, correction: float) -> Any:
+    return xp.sqrt(_variance(xp, input, dim, keepdim, correction))
 
 
 @prim("var", "reduce", infer=_infer_real,
@@ -345,11 +262,7 @@ def _std_vjp(g: Any, input: Any, out: Any, *, dim: Shape, keepdim: bool, correct
 
 @prim("std", "reduce", infer=_infer_real, vjp=_std_vjp)
 def std(xp: Any, input: Any, *, dim: Shape, keepdim: bool, correction: float) -> Any:
-    found = xp.sqrt(_variance(xp, input, dim, keepdim, correction))
-    if xp.name == "cpu" and input.dtype == np.float32 and not ((found > _LEAST) & (found < np.inf)).all():
-        wide = xp.sqrt(_variance(xp, input.astype(np.float64), dim, keepdim, correction))  # squares left float32's range
-        return wide.astype(np.float32)
-    return found
+    return xp.keeping_range(_deviation, input, dim, keepdim, correction)
 
 
 # ---- norms
@@ -379,20 +292,20 @@ def _norm_vjp(g: Any, input: Any, out: Any, *, ord: float, dim: Shape, keepdim: 
 def vector_norm(xp: Any, input: Any, *, ord: float, dim: Shape, keepdim: bool) -> Any:
     """The norm of the vectors that `dim` make up: ord 0 counts non-zeros, ±inf are extremes of |x|."""
     if ord == 0:
-        return total(xp, xp.ne(input, 0).astype(input.real.dtype), dim, keepdim)
+        return xp.total(xp.ne(input, 0).astype(input.real.dtype), dim, keepdim)
     if ord == 2 and input.dtype.kind == "f":
-        return xp.sqrt(total(xp, xp.mul(input, input), dim, keepdim))
+        return xp.sqrt(xp.total(xp.mul(input, input), dim, keepdim))
     size = xp.abs(input)
     if ord == float("inf"):
-        return xp.reduce_max(size, axis=dim, keepdims=keepdim) if count(size.shape, dim) else total(xp, size, dim, keepdim)
+        return xp.reduce_max(size, axis=dim, keepdims=keepdim) if count(size.shape, dim) else xp.total(size, dim, keepdim)
     if ord == float("-inf"):
         return xp.reduce_min(size, axis=dim, keepdims=keepdim)
     if ord == 1:
-        return total(xp, size, dim, keepdim)
+        return xp.total(size, dim, keepdim)
     if ord == 2:
-        return xp.sqrt(total(xp, xp.mul(size, size), dim, keepdim))
+        return xp.sqrt(xp.total(xp.mul(size, size), dim, keepdim))
     kind = size.dtype.type
-    return xp.pow(total(xp, xp.pow(size, kind(ord)), dim, keepdim), kind(1 / ord))
+    return xp.pow(xp.total(xp.pow(size, kind(ord)), dim, keepdim), kind(1 / ord))
 
 
 # ---- log of a sum of exponentials
@@ -404,8 +317,8 @@ def vector_norm(xp: Any, input: Any, *, ord: float, dim: Shape, keepdim: bool) -
 def logsumexp(xp: Any, input: Any, *, dim: Shape, keepdim: bool) -> Any:
     """log(sum(exp(x))) without overflow; infinities come out as they should."""
     if not count(input.shape, dim):
-        return xp.log(total(xp, input, dim, keepdim))
+        return xp.log(xp.total(input, dim, keepdim))
     top = xp.reduce_max(input.real, axis=dim, keepdims=True)
     top = xp.where(xp.isinf(top), top.dtype.type(0), top)
-    found = xp.log(total(xp, xp.exp(xp.sub(input, top)), dim, keepdim))
+    found = xp.log(xp.total(xp.exp(xp.sub(input, top)), dim, keepdim))
     return xp.add(found, top if keepdim else top.reshape(reduced_shape(input.shape, dim, False)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tocha.backends import cpu, geometry
+from tocha.backends import geometry
 from tocha.backends.lazy import lazy
 from tocha.dispatch.bind import bind
 from tocha.dispatch.prim import Prim, prim
@@ -61,7 +61,7 @@ def view_strides(shape: Shape, strides: Shape, new_shape: Shape) -> Shape | None
 
 @prim("view", "view", vjp=lambda g, input_shape: g.reshape(input_shape), half="native")
 def view(xp: Any, input: Any, *, shape: Shape) -> Any:
-    if xp is cpu and input.flags.c_contiguous and input.size > 1:
+    if input.flags.c_contiguous and input.size > 1:
         return input.reshape(shape)
     strides = view_strides(input.shape, input.strides, shape)
     if strides is None:
@@ -264,10 +264,6 @@ def _unfold_vjp(g: Any, shape: Shape, dim: int, size: int, step: int) -> Any:
 @prim("view_dtype", "view", half="native")
 def view_dtype(xp: Any, input: Any, *, dtype: Any) -> Any:
     """The same bytes as another type; the last dimension scales with the item sizes."""
-    have, want = input.dtype.itemsize, dtype.itemsize
-    if xp.name == "meta":
-        shape = (*input.shape[:-1], input.shape[-1] * have // want) if input.shape else ()
-        return xp.MetaArray(shape, dtype)
     return input.view(dtype)
 
 
@@ -293,14 +289,9 @@ def _to_complex(g: Any) -> Any:
 def view_as_real(xp: Any, input: Any) -> Any:
     half = input.dtype.itemsize // 2
     shape, strides = (*input.shape, 2), (*input.strides, half)
-    if xp.name == "meta":
-        return xp.MetaArray(shape, f"f{half}", strides, input.offset)
     return xp.restride(input.real, shape, strides)
 
 
 @prim("view_as_complex", "view", half="native", vjp=lambda g: view_as_real(g))
 def view_as_complex(xp: Any, input: Any) -> Any:
-    shape = input.shape[:-1]
-    if xp.name == "meta":
-        return xp.MetaArray(shape, f"c{2 * input.dtype.itemsize}", input.strides[:-1], input.offset)
     return input.view(f"c{2 * input.dtype.itemsize}")[..., 0]
