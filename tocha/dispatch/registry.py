@@ -85,6 +85,8 @@ def public(function: Callable[..., Any], name: str, module: str, out: str | None
         return function.make_public(name, module, out)  # type: ignore[attr-defined]
     implementation = _with_out(function, name, out) if out else function
     short = getattr(function, "short", None)
+    numbers = _number_parameters(function)
+    first_number = numbers[0][0] if numbers else 0
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -101,6 +103,8 @@ def public(function: Callable[..., Any], name: str, module: str, out: str | None
                     return dispatch_function(call, implementation, args, kwargs)
             if not _NUMPY_NAMES.keys().isdisjoint(kwargs):
                 kwargs = {_rename(k, function): v for k, v in kwargs.items()}
+        if numbers and (kwargs or len(args) > first_number):
+            args, kwargs = _with_numbers(name, numbers, args, kwargs)
         try:
             return implementation(*args, **kwargs)
         except AttributeError:
@@ -109,6 +113,46 @@ def public(function: Callable[..., Any], name: str, module: str, out: str | None
 
     name_it(call, name, module)
     return call
+
+
+_NUMBERS = {kind + end: kind for kind in ("float", "Number") for end in ("", " | None")}
+
+
+def _number_parameters(function: Any) -> tuple[tuple[int, str, str], ...]:
+    """Position, name and kind of the parameters that are annotated as numbers."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    kinds = [
+        (i if i < code.co_argcount else 1 << 30, n, _NUMBERS.get(function.__annotations__.get(n))) for i, n in enumerate(names)
+    ]
+    return tuple((i, n, kind) for i, n, kind in kinds if kind is not None)
+
+
+def _with_numbers(
+    name: str, numbers: tuple[tuple[int, str, str], ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """0-d tensors given for numbers as numbers; TypeError for other tensors, and those whose gradient would get lost."""
+    for position, parameter, kind in numbers:
+        value = args[position] if position < len(args) else kwargs.get(parameter)
+        if not isinstance(value, Tensor):
+            continue
+        if position < len(args):
+            got = as_number(value, name, f"'{parameter}' (position {position + 1})", kind)
+            args = (*args[:position], got, *args[position + 1 :])
+        else:
+            kwargs = {**kwargs, parameter: as_number(value, name, f"'{parameter}'", kind)}
+    return args, kwargs
+
+
+def as_number(value: Tensor, name: str, where: str, kind: str = "Number") -> Any:
+    """The number that a 0-d tensor without history stands for."""
+    if value._a.ndim or value._rg:
+        raise TypeError(
+            f"{name}(): argument {where} must be {kind}, not Tensor (one of no dimensions that doesn't require grad would do)"
+        )
+    return value.item()  # type: ignore[attr-defined]
 
 
 def _check_tensors(function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -15,6 +15,8 @@ from tocha.dtypes import dtype as DType
 from tocha.tensor import Tensor
 
 Shape = tuple[int, ...]
+#: A Python number, or a 0-d tensor without history: `dispatch.registry` makes it one before the operator is called.
+Number = Any
 
 
 def wrap_dim(dim: Any, ndim: int, name: str = "") -> int:

@@ -12,7 +12,7 @@ from tocha.backends.lazy import Lazy
 from tocha.dispatch import promote
 from tocha.dispatch.override import HOLLOW, INTERPRETERS, NO_DISPATCH
 from tocha.dispatch.registry import NAMESPACES, op
-from tocha.ops.arguments import check_tensor, scalar_of
+from tocha.ops.arguments import Number, check_tensor, scalar_of
 from tocha.ops.convert import to
 from tocha.ops.shape import view_as_real
 from tocha.prims import elementary, rounding, special
@@ -45,7 +45,7 @@ _true_divide = NAMESPACES["torch"]["true_divide"]
 
 
 @op("torch method")
-def rsub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+def rsub(input: Tensor, other: Any, *, alpha: Number = 1) -> Tensor:
     """other - alpha * input (torch docs: torch.rsub)."""
     check_tensor(input, "rsub")
     if not isinstance(other, Tensor):
@@ -186,15 +186,15 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 
 @op("torch method inplace out", into=elementary.addcmul_into)
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 * tensor2 (torch docs: torch.addcmul)."""
     check_tensor(tensor1, "addcmul", "tensor1", 2)
     check_tensor(tensor2, "addcmul", "tensor2", 3)
-    return elementary.addcmul(input, tensor1, tensor2, value=_plain(value))
+    return elementary.addcmul(input, tensor1, tensor2, value=value)
 
 
 @op("torch method inplace out", into=elementary.addcdiv_into)
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 / tensor2, of floating-point tensors (torch docs: torch.addcdiv)."""
     check_tensor(tensor1, "addcdiv", "tensor1", 2)
     check_tensor(tensor2, "addcdiv", "tensor2", 3)
@@ -203,12 +203,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) 
             "Integer division with addcdiv is not supported: use (input + value * torch.trunc(tensor1 / tensor2)).to(input.dtype) "
             "or cast the tensors to a floating point type"
         )
-    return elementary.addcdiv(input, tensor1, tensor2, value=_plain(value))
-
-
-def _plain(value: Any) -> Any:
-    """A scalar argument given as a number or a one-element tensor."""
-    return value.item() if isinstance(value, Tensor) else value
+    return elementary.addcdiv(input, tensor1, tensor2, value=value)
 
 
 # ---- rounding, parts, replacing

@@ -16,7 +16,7 @@ from tocha.dispatch.inplace import assign, check_writable, mutated, store
 from tocha.dispatch.override import in_memory
 from tocha.dispatch.registry import op
 from tocha.dtypes import dtype as DType
-from tocha.ops.arguments import check_dtype, check_sizes, scalar_of, shape_of, to_device
+from tocha.ops.arguments import Number, check_dtype, check_sizes, scalar_of, shape_of, to_device
 from tocha.tensor import Tensor, wrap, wrap_as
 
 Shape = tuple[int, ...]
@@ -65,11 +65,11 @@ ones = _factory("ones", 1, "A tensor of ones (torch docs: torch.ones).")
 
 @op("torch typedout")
 def full(
-    size: Any, fill_value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+    size: Any, fill_value: Number, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor filled with one value, whose type it takes unless dtype is given (torch docs: torch.full)."""
-    value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
+    value = fill_value
     if not isinstance(size, (tuple, list)):
         raise TypeError(f"full(): argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}")
     found, where = options(dtype or dtypes.of_scalar(value), device, layout, "full")
@@ -91,11 +91,11 @@ def _like(name: str, fill: Any, doc: str) -> Any:
 
 @op("torch")
 def full_like(
-    input: Tensor, fill_value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+    input: Tensor, fill_value: Number, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
     memory_format: Any = preserve_format, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor of input's shape, type, device and order of strides, filled (torch docs: torch.full_like)."""
-    value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
+    value = fill_value
     where = input.device if device is None else Device(device)
     shape, order = input._a.shape, _stride_order(input, memory_format)
     out = make(tuple(shape[i] for i in order), check_dtype(dtype, "full_like") or input.dtype, where, value)
@@ -144,7 +144,7 @@ _new("new_ones", 1)
 
 @op("method")
 def new_full(
-    input: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    input: Tensor, size: Any, fill_value: Number, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
     layout: Any = None, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A new filled tensor of input's type and device (torch docs: Tensor.new_full)."""

@@ -12,7 +12,7 @@ from tocha.autograd.mode import state
 from tocha.backends import cpu
 from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import check_dtype, check_tensor, wrap_dim, wrap_dims
+from tocha.ops.arguments import Number, check_dtype, check_tensor, wrap_dim, wrap_dims
 from tocha.ops.linalg import check_inexact, check_matrix, check_square, svdvals
 from tocha.prims import reduce as prims
 from tocha.tensor import Tensor, wrap
@@ -40,7 +40,7 @@ def _typed(name: str, x: Tensor, dtype: Any) -> Tensor:
 
 
 @op("linalg out")
-def vector_norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def vector_norm(x: Tensor, ord: Number = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The ord-norm of x as a vector, over all or the given dimensions (torch docs: torch.linalg.vector_norm)."""
     name = "linalg.vector_norm"
     if isinstance(ord, (complex, str)):

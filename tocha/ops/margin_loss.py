@@ -205,7 +205,7 @@ def triplet_margin_loss(
 @op("F")
 def triplet_margin_with_distance_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, *, distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
-    margin: float = 1.0, swap: bool = False, reduction: str = "mean",
+    margin: Any = 1.0, swap: bool = False, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """triplet_margin_loss with a distance of the caller's (torch docs: torch.nn.functional.triplet_margin_with_distance_loss)."""
     how = read_reduction(reduction)

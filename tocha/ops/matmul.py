@@ -13,7 +13,7 @@ from tocha.backends import cpu
 from tocha.dispatch.override import INTERPRETERS, PLAIN
 from tocha.dispatch.prim import record
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import check_tensor, wrap_dim
+from tocha.ops.arguments import Number, check_tensor, wrap_dim
 from tocha.prims import contract as prims
 from tocha.prims.pointwise import broadcast_shapes
 from tocha.tensor import Tensor, wrap
@@ -158,7 +158,7 @@ def _old_order(args: tuple[Any, ...], beta: Any, alpha: Any) -> tuple[Any, Any, 
 
 
 @op("torch method inplace out")
-def addmm(input: Tensor, mat1: Any, mat2: Any, *rest: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addmm(input: Tensor, mat1: Any, mat2: Any, *rest: Any, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * (mat1 @ mat2) (torch docs: torch.addmm)."""
     if rest:
         beta, alpha, (input, mat1, mat2) = _old_order((input, mat1, mat2, *rest), beta, alpha)
@@ -167,7 +167,7 @@ def addmm(input: Tensor, mat1: Any, mat2: Any, *rest: Any, beta: Any = 1, alpha:
 
 
 @op("torch method inplace out")
-def baddbmm(input: Tensor, batch1: Any, batch2: Any, *rest: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def baddbmm(input: Tensor, batch1: Any, batch2: Any, *rest: Any, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * bmm(batch1, batch2) (torch docs: torch.baddbmm)."""
     if rest:
         beta, alpha, (input, batch1, batch2) = _old_order((input, batch1, batch2, *rest), beta, alpha)
@@ -176,7 +176,7 @@ def baddbmm(input: Tensor, batch1: Any, batch2: Any, *rest: Any, beta: Any = 1, 
 
 
 @op("torch method inplace out")
-def addbmm(input: Tensor, batch1: Any, batch2: Any, *rest: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addbmm(input: Tensor, batch1: Any, batch2: Any, *rest: Any, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * the sum of bmm(batch1, batch2) over the batch (torch docs: torch.addbmm)."""
     if rest:
         beta, alpha, (input, batch1, batch2) = _old_order((input, batch1, batch2, *rest), beta, alpha)
@@ -204,7 +204,7 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
 
 
 @op("torch method inplace out")
-def addmv(input: Tensor, mat: Any, vec: Any, *rest: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addmv(input: Tensor, mat: Any, vec: Any, *rest: Any, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * (mat @ vec) (torch docs: torch.addmv)."""
     if rest:
         beta, alpha, (input, mat, vec) = _old_order((input, mat, vec, *rest), beta, alpha)
@@ -263,7 +263,7 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 
 
 @op("torch method inplace out")
-def addr(input: Tensor, vec1: Any, vec2: Any, *rest: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addr(input: Tensor, vec1: Any, vec2: Any, *rest: Any, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * outer(vec1, vec2) (torch docs: torch.addr)."""
     if rest:
         beta, alpha, (input, vec1, vec2) = _old_order((input, vec1, vec2, *rest), beta, alpha)

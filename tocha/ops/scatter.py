@@ -8,7 +8,7 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import check_tensor, scalar_of, wrap_dim
+from tocha.ops.arguments import Number, check_tensor, scalar_of, wrap_dim
 from tocha.ops.creation import make
 from tocha.ops.indexing import (
     INDEX_TYPES,
@@ -209,7 +209,7 @@ def _write_slices(input: Tensor, dim: int, index: Tensor, source: Any, accumulat
 
 
 @op("torch method inplace strictout")
-def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
     """alpha * source added to the slices at the indices (torch docs: torch.index_add)."""
     scaled = source if alpha.__class__ is int and alpha == 1 else source * _alpha(alpha, input)
     return _write_slices(input, dim, index, scaled, True, "index_add")

@@ -18,7 +18,7 @@ from tocha.dispatch import override
 from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function
 from tocha.dispatch.prim import ARGUMENT, OUTPUT, Plan, record, record_two
 from tocha.dispatch.promote import common_dtype
-from tocha.dispatch.registry import name_it
+from tocha.dispatch.registry import as_number, name_it
 from tocha.dtypes import HALF, dtype
 from tocha.prims.pointwise import BOOL_NP, NUMBERS, REAL_NP, SMALL, Pointwise, broadcast_shapes
 from tocha.tensor import Tensor, mark, wrap
@@ -43,7 +43,7 @@ class Form:
         call: Any = make(self.rule, name)
         call.public = call  # what handlers of __torch_function__ are given
         if self.rule.scaled:
-            call = _with_alpha(call)
+            call = _with_alpha(call, name)
         call.__doc__, call.rule = self.__doc__, self.rule
         name_it(call, name, module)
         return call
@@ -56,7 +56,7 @@ class InplaceForm(Form):
         call: Any = _inplace(self.rule, name)
         call.public = call
         if self.rule.scaled:
-            call = _with_alpha(call, in_place=True)
+            call = _with_alpha(call, name, in_place=True)
         call.__doc__ = self.__doc__
         name_it(call, name, module)
         return call
@@ -206,7 +206,7 @@ def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
     return call
 
 
-def _with_alpha(call: Callable[..., Any], in_place: bool = False) -> Callable[..., Any]:
+def _with_alpha(call: Callable[..., Any], name: str, in_place: bool = False) -> Callable[..., Any]:
     """add and sub take `alpha`, a factor for the second operand. Half types round it, but not the product."""
 
     def scaled(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Any:
@@ -217,6 +217,8 @@ def _with_alpha(call: Callable[..., Any], in_place: bool = False) -> Callable[..
         return call(input, other) if out is None else call(input, other, out=out)
 
     def by_factor(input: Any, other: Any, alpha: Any, out: Tensor | None = None) -> Any:
+        if isinstance(alpha, Tensor):
+            alpha = as_number(alpha, name, "'alpha'")
         kind = common_dtype((input, other), "same")
         scaled_other = _scale(other, alpha, kind)
         if kind not in HALF or in_place or out is not None:
