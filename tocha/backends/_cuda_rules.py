@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tocha.backends import cuda
-from tocha.backends.shared import half_type, number, through_float32
+from tocha.backends.shared import half_type, narrowed, number, widened
 from tocha.dtypes import FLOAT8_NP
 
 cupy: Any = cuda.cupy
@@ -39,10 +39,9 @@ def _kernels() -> Any:
 def run_prim(prim: Any, arrays: list[Any], params: dict[str, Any]) -> Any:
     """A primitive's result on arrays of any type."""
     half = half_type(prim, arrays)
-    if half is None or half in FLOAT8_NP or not _keeps_half(prim, arrays):
-        run = functools.partial(_run_once, prim, params)
-        return run(arrays) if half is None else through_float32(run, cuda.cast, arrays, half)
-    return _run_once(prim, params, arrays)
+    if half is None or (half not in FLOAT8_NP and _keeps_half(prim, arrays)):
+        return _run_once(prim, arrays, params)
+    return narrowed(cuda.cast, _run_once(prim, widened(cuda.cast, arrays), params), half)
 
 
 def _keeps_half(prim: Any, arrays: list[Any]) -> bool:
@@ -50,7 +49,7 @@ def _keeps_half(prim: Any, arrays: list[Any]) -> bool:
     return prim.name in HALF_PRODUCTS and not all(a is None or 1 in a.shape for a in arrays)
 
 
-def _run_once(prim: Any, params: dict[str, Any], arrays: list[Any]) -> Any:
+def _run_once(prim: Any, arrays: list[Any], params: dict[str, Any]) -> Any:
     """The primitive's kernel; on float8 only those that move elements, as bytes."""
     for a in arrays:
         if a is not None and a.dtype in cuda.BYTES and prim.name not in _OWN_WAY:

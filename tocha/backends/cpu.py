@@ -6,7 +6,6 @@ Names not defined here are NumPy's own (`cpu.exp is numpy.exp`).
 from __future__ import annotations
 
 import contextvars
-import functools
 import sys
 import threading
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 
 from tocha.backends import _cpu_losses, _cpu_sums, native
 from tocha.backends.lazy import Lazy, resolved
-from tocha.backends.shared import NUMBERS, cut, half_type, number, through_float32, values_for
+from tocha.backends.shared import NUMBERS, cut, half_type, narrowed, number, values_for, widened
 from tocha.dtypes import HALF_NP
 
 name = "cpu"
@@ -80,18 +79,15 @@ quiet = _Quiet()
 
 def run_prim(prim: Any, arrays: list[Any], params: dict[str, Any]) -> Any:
     """A primitive's result on arrays of any type: a native kernel's, or else NumPy's. (`bind` does the same without looking for half types.)"""
-    first = next(a for a in arrays if a is not None)
+    first = arrays[0] if arrays[0] is not None else next(a for a in arrays if a is not None)
     if prim.native and first.size >= (native.LEAST["half"] if first.dtype in HALF_NP else prim.native):
         got = native.prim(prim.name, arrays, params)
         if got is not None:
             return got
-    run = functools.partial(_run_plain, prim, params)
     half = half_type(prim, arrays)
-    return run(arrays) if half is None else through_float32(run, cast, arrays, half)
-
-
-def _run_plain(prim: Any, params: dict[str, Any], arrays: list[Any]) -> Any:
-    return quiet.run(prim.impl, _SELF, *arrays, **params)
+    if half is None:
+        return quiet.run(prim.impl, _SELF, *arrays, **params)
+    return narrowed(cast, quiet.run(prim.impl, _SELF, *widened(cast, arrays), **params), half)
 
 
 def run_rule(rule: Any, operands: list[Any], given: Any, compute: Any, target: Any, params: dict[str, Any]) -> Any:
@@ -99,7 +95,10 @@ def run_rule(rule: Any, operands: list[Any], given: Any, compute: Any, target: A
     `target` by a native kernel, or else by NumPy."""
     if compute is not given:
         operands = [_rounded(rule, i, x, given) for i, x in enumerate(operands)]
-    first = next(x for x in operands if x.__class__ is Array)
+    first: Any = None
+    for first in operands:
+        if first.__class__ is Array:
+            break
     if first.size >= (native.LEAST["half"] if given in HALF_NP else rule.native_least):
         got = rule.by_kernel([x if hasattr(x, "strides") else number(x, compute) for x in operands], compute, target, params)
         if got is not None:

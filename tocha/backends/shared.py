@@ -43,14 +43,18 @@ def half_type(prim: Any, arrays: list[Any]) -> Any:
     return None
 
 
-def through_float32(run: Callable[[list[Any]], Any], cast: Callable[[Any, Any], Any], arrays: list[Any], half: Any) -> Any:
-    """`run(arrays)` on half types as float32; results of that type are rounded to `half`, once."""
-    got = run([cast(a, _FLOAT32) if a is not None and a.dtype in HALF_NP else a for a in arrays])
-    outs = []
-    for g in got if got.__class__ is tuple else (got,):
-        g = np.asarray(g) if isinstance(g, NUMBERS) else g
-        outs.append(cast(g, half) if g.dtype is _FLOAT32 else g)
-    return tuple(outs)
+def widened(cast: Callable[[Any, Any], Any], arrays: list[Any]) -> list[Any]:
+    """Arrays of half types as float32."""
+    return [cast(a, _FLOAT32) if a is not None and a.dtype in HALF_NP else a for a in arrays]
+
+
+def narrowed(cast: Callable[[Any, Any], Any], got: Any, half: Any) -> Any:
+    """A kernel's results with those of type float32 rounded to `half`."""
+    if got.__class__ is tuple:
+        return tuple([narrowed(cast, g, half) for g in got])
+    if isinstance(got, NUMBERS):
+        got = np.asarray(got)
+    return cast(got, half) if got.dtype is _FLOAT32 else got
 
 
 def values_for(target: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Any]:
