@@ -11,7 +11,7 @@ import numpy as np
 Shape = tuple[int, ...]
 _BLOCK = 16
 _ROW = 512
-_add = np.add.reduce
+_add: Any = np.add.reduce
 
 
 def total(x: Any, dim: Shape, keepdim: bool) -> Any:
