@@ -186,10 +186,17 @@ def test_in_place_forms_write_into_views_and_count_versions() -> None:
     assert x._version == version + 3
 
 
-def test_in_place_operands_may_overlap() -> None:
+def test_in_place_over_a_part_of_an_operand_is_refused() -> None:
     x = tocha.arange(5)
-    x[1:].add_(x[:-1])
-    assert x.tolist() == [0, 1, 3, 5, 7]
+    with pytest.raises(RuntimeError, match="some elements of the input tensor and the written-to tensor"):
+        x[1:].add_(x[:-1])
+    assert x.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_float_power_in_place_needs_double_precision() -> None:
+    with pytest.raises(RuntimeError, match="the base given to float_power_"):
+        tocha.ones(2).float_power_(2)
+    assert tensor([3.0], dtype=tocha.float64).float_power_(2).tolist() == [9.0]
 
 
 def test_real_and_imag_are_views() -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tocha.backends import device_of, geometry, namespace
 from tocha.backends.lazy import Lazy
 from tocha.tensor import Tensor
 
+_ndarray = np.ndarray
 #: Operators that read their first argument while they write, so that torch forbids even writing over the whole of it.
 _APART = frozenset(("cat", "concat", "concatenate", "gather", "index_select", "masked_select", "stack", "take"))
 #: Operators (beside the pointwise primitives) that may write over an operand, but not over a part of it.
@@ -32,6 +35,35 @@ def check_out(name: str, function: Any, outs: Sequence[Tensor], operands: Iterab
             for out in outs:
                 if isinstance(x, Tensor) and (kind := shared(x, out)) and ((apart and not position) or kind == "partly"):
                     raise RuntimeError(_ERROR.format(name))
+
+
+#: Operators that in place don't write over an operand at all.
+_APART_IN_PLACE = frozenset((
+    "addr", "index_add", "index_copy", "index_put", "index_reduce", "put", "scatter", "scatter_add", "scatter_reduce",
+))  # fmt: skip
+
+
+def in_place_rule(name: str, function: Any) -> bool | None:
+    """Which operands an in-place form refuses: those it writes over in part (False), even wholly (True), or none (None)."""
+    if name in _APART_IN_PLACE:
+        return True
+    return False if name in _IN_STEP or getattr(function, "family", "") == "pointwise" else None
+
+
+def check_in_place(name: str, target: Tensor, operands: Iterable[Any], apart: bool = False) -> None:
+    """RuntimeError if an operator can't write to `target` because of where its operands lie."""
+    for x in operands:
+        if isinstance(x, Tensor) and (x is not target or apart) and one_memory(x._a, target._a):
+            kind = shared(x, target)
+            if kind == "partly" or (apart and kind):
+                raise RuntimeError(_ERROR.format(name))
+
+
+def one_memory(a: Any, b: Any) -> bool:
+    """Whether two arrays may lie on one owner's memory: the quick question before `shared`."""
+    if a.__class__ is _ndarray and b.__class__ is _ndarray:
+        return (a if a.base is None else a.base) is (b if b.base is None else b.base)
+    return True
 
 
 def shared(x: Tensor, y: Tensor) -> str:

@@ -207,12 +207,16 @@ def _with_out(function: Callable[..., Any], name: str, kind: str) -> Callable[..
 
 def _inplace_form(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     from tocha.dispatch.inplace import assign, check_writable, overwrite
+    from tocha.dispatch.overlap import check_in_place, in_place_rule
 
+    apart = in_place_rule(name, function)
     into = getattr(function, "into", None)
 
     @functools.wraps(function)
     def call(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         check_writable(input, name + "_")
+        if apart is not None:
+            check_in_place(name + "_", input, (*args, *kwargs.values()) if kwargs else args, apart)
         if into is not None and overwrite(input, into, args, kwargs, name + "_"):
             return input
         return assign(input, function(input, *args, **kwargs), name + "_")

@@ -84,12 +84,27 @@ def _pow_number(input: Tensor, exponent: Any) -> Tensor:
     return elementary.pow_scalar(input, exponent=exponent)
 
 
-@op("torch method inplace out")
+@op("torch method strictout")
 def float_power(input: Any, exponent: Any) -> Tensor:
     """Power in double precision (torch docs: torch.float_power)."""
     check_operands("float_power", (input, exponent))
-    kind = dtypes.complex128 if any(_is_complex(v) for v in (input, exponent)) else dtypes.float64
+    kind = _double((input, exponent))
     return pow(*(to(v, kind) if isinstance(v, Tensor) else v for v in (input, exponent)))
+
+
+@op("torch method")
+def float_power_(input: Tensor, exponent: Any) -> Tensor:
+    """`float_power` in place, for tensors of double precision."""
+    kind = _double((input, exponent))
+    if input.dtype is not kind:
+        raise RuntimeError(
+            f"the base given to float_power_ has dtype {input.dtype.name} but the operation's result requires dtype {kind.name}"
+        )
+    return NAMESPACES["torch"]["pow_"](input, exponent)
+
+
+def _double(operands: tuple[Any, ...]) -> dtypes.dtype:
+    return dtypes.complex128 if any(_is_complex(v) for v in operands) else dtypes.float64
 
 
 def _is_complex(value: Any) -> bool:

@@ -13,6 +13,7 @@ from tocha.backends.lazy import Lazy
 from tocha.device import channels_last, channels_last_3d, contiguous_format, preserve_format
 from tocha.device import device as Device
 from tocha.dispatch.inplace import assign, check_writable, store
+from tocha.dispatch.overlap import check_in_place
 from tocha.dispatch.override import PLAIN
 from tocha.dispatch.prim import prim
 from tocha.dispatch.registry import op
@@ -152,6 +153,7 @@ def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
         from tocha.ops.creation import tensor
 
         src = tensor(src)
+    check_in_place("copy_", input, (src,))
     value = _move(src, input.device) if input.device.type != "meta" else input.new_empty(src.shape)
     value = value if value._a.dtype is input._a.dtype else to(value, input.dtype)
     if value._a.shape != input._a.shape:

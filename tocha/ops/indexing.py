@@ -15,6 +15,7 @@ from tocha.autograd.graph import UNCOUNTED, version_of
 from tocha.autograd.mode import state
 from tocha.backends import namespace
 from tocha.dispatch.inplace import assign, check_writable, mutated
+from tocha.dispatch.overlap import check_in_place, one_memory
 from tocha.dispatch.override import (
     FUNCTION_MODES,
     INTERPRETERS,
@@ -132,6 +133,8 @@ def _put_plain(input: Tensor, key: Any, value: Any) -> bool:
     if value.__class__ in PLAIN:
         if (state.grad and (input._rg or value._rg)) or value._a.dtype is not a.dtype or value._a.__class__ is not _ndarray:
             return False
+        if value._vc is not None and one_memory(value._a, a):
+            return False  # views of one tensor, which may overlap
         value = value._a
     elif value.__class__ is float or value.__class__ is int:
         if (state.grad and input._rg) or a.dtype not in _QUICK_TYPES:
@@ -410,7 +413,7 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
         target, advanced = _resolve(input, index)
     if not advanced:
         if isinstance(value, Tensor):
-            target.copy_(_drop_leading(value, target))
+            target.copy_(_spread(_drop_leading(value, target), target))
         else:
             _check_value(value, input)
             check_writable(target, "__setitem__")
@@ -424,7 +427,7 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
                 target.copy_(_drop_leading(value, target))
             return
         value = _drop_leading(value, target)
-        value = fill_of_mask(target, index, value)
+        value = fill_of_mask(target, index, value if value.ndim else value.clone())
     else:
         _check_value(value, input)
         value = target.new_full((), value)
@@ -452,6 +455,11 @@ def _rounded(value: Any, input: Tensor) -> Any:
     return float(input._a.dtype.type(value)) if input._a.dtype in HALF_NP and not isinstance(value, complex) else value
 
 
+def _spread(value: Tensor, target: Tensor) -> Tensor:
+    """Of a value that broadcasts over a target it is part of, a copy: that such a value is overwritten on the way is nobody's intention."""
+    return value.clone() if value._a.shape != target._a.shape and one_memory(value._a, target._a) else value
+
+
 def _drop_leading(value: Tensor, target: Tensor) -> Tensor:
     """Without leading dimensions of size 1 that the target doesn't have."""
     extra = value._a.ndim - target._a.ndim
@@ -462,7 +470,8 @@ def _drop_leading(value: Tensor, target: Tensor) -> Tensor:
 
 def put(target: Tensor, indices: tuple[Tensor, ...], dims: tuple[int, ...], value: Tensor, accumulate: bool, name: str) -> Tensor:
     """`index_put_` in the tensor's memory, with history where a gradient is wanted."""
-    check_writable(target, name)
+    check_writable(target, name, one_value=True)
+    check_in_place(name, target, (value,), apart=True)
     value = check_put(target, indices, dims, value, accumulate)
     if (state.grad and (target._rg or value._rg)) or target.is_meta or not in_memory(target, value, *indices):
         return assign(target, prims.index_put(target, value, *indices, dims=dims, accumulate=accumulate), name)

@@ -41,7 +41,7 @@ def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor
         raise RuntimeError("dimensions must larger than 1")
     if len(shape) > 2 and len(set(shape)) > 1:
         raise RuntimeError("all dimensions of input must be of equal length")
-    check_writable(input, "fill_diagonal_")
+    check_writable(input, "fill_diagonal_", one_value=True)
     step = sum(input.stride())
     count = min(shape)
     view = input.as_strided((count,), (step,), input.storage_offset())

@@ -106,7 +106,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 @op("method")
 def masked_fill_(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """Set elements under the mask, which broadcasts to input, to `value` (torch docs: Tensor.masked_fill_)."""
-    check_writable(input, "masked_fill_")
+    check_writable(input, "masked_fill_", one_value=True)
     mask, filled = _mask(mask, "masked_fill"), _fill_value(input, value, "masked_fill_")
     if (state.grad and (input._rg or filled._rg)) or input.is_meta or not in_memory(input, mask, filled):
         return assign(input, masked_fill(input, mask, filled), "masked_fill_")

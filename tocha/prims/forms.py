@@ -15,6 +15,7 @@ from tocha.autograd.mode import INFERENCE, state
 from tocha.backends import meta, namespace
 from tocha.backends.lazy import Lazy
 from tocha.dispatch import override
+from tocha.dispatch.overlap import check_in_place, one_memory
 from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function
 from tocha.dispatch.prim import ARGUMENT, OUTPUT, Plan, record, record_two
 from tocha.dispatch.promote import common_dtype
@@ -220,6 +221,8 @@ def _with_alpha(call: Callable[..., Any], name: str, in_place: bool = False) -> 
         if isinstance(alpha, Tensor):
             alpha = as_number(alpha, name, "'alpha'")
         kind = common_dtype((input, other), "same")
+        if in_place:
+            check_in_place(call.__name__, input, (other,))
         scaled_other = _scale(other, alpha, kind)
         if kind not in HALF or in_place or out is not None:
             return call(input, scaled_other, **_given(out=out))
@@ -265,6 +268,8 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
     def plain(input: Tensor, *others: Any) -> Tensor:
         check_operands(name, (input, *others), rule.numbers)
         check_writable(input, name)
+        if others:
+            check_in_place(name, input, others)
         if rule.output == "real" and input._a.dtype.kind == "c":
             raise RuntimeError(f"In-place {rule.name} is not supported for complex tensors.")
         held = input._a.__class__ not in (meta.MetaArray, Lazy) and not (INTERPRETERS and not override.in_memory(input, *others))
@@ -292,6 +297,8 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
                 and (input._vc is not UNCOUNTED or state.inference)
             ):
                 if b.__class__ is Tensor:
+                    if b._vc is not None and b is not input and one_memory(b._a, a):
+                        return plain(input, b)  # views of one tensor, which may overlap
                     b = None if b._a.dtype is not a.dtype or (state.grad and b._rg) else b._a
                 elif a.dtype not in weak or not (b.__class__ is float or (b.__class__ is int and -SMALL <= b <= SMALL)):
                     b = None
