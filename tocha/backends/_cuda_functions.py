@@ -147,6 +147,16 @@ class Functions:
             return a.astype(_FLOAT32).astype(dtype)
         return a.astype(dtype)
 
+    # ---- memory
+
+    @staticmethod
+    def may_share_memory(a: Any, b: Any) -> bool:
+        """Whether the stretches of memory that two arrays span overlap. CuPy's refuses types that it only stores."""
+        if a.__class__ is not b.__class__ or a.device.id != b.device.id or not a.size or not b.size:
+            return False
+        (low, high), (other_low, other_high) = _span(a), _span(b)
+        return low < other_high and other_low < high
+
     # ---- reading and writing at indices
 
     @staticmethod
@@ -262,6 +272,13 @@ class Functions:
         import scipy.special
 
         return tuple(cuda.from_host(np.asarray(part), x.device.id) for part in scipy.special.airy(cuda.to_host(x)))
+
+
+def _span(a: Any) -> tuple[int, int]:
+    """The addresses of the first byte and behind the last."""
+    steps = [(n - 1) * s for n, s in zip(a.shape, a.strides, strict=True)]
+    start = cuda.data_ptr(a)
+    return start + sum(s for s in steps if s < 0), start + sum(s for s in steps if s > 0) + a.dtype.itemsize
 
 
 def _as_bits(x: Any, kind: Any) -> Any:
