@@ -53,7 +53,8 @@ def device_of(array: Array) -> device:
         return array.device
     if kind is Lazy:
         return device_of(array.raw)
-    return _cuda(array.device.id)
+    where = array.device
+    return where if where.__class__ is device else _cuda(where.id)
 
 
 @functools.cache
@@ -61,10 +62,26 @@ def _cuda(index: int) -> device:
     return device("cuda", index)
 
 
+_traced: Any = None  # the namespace that stands in for the CPU's while a program is traced (tocha.aot.trace)
+
+
+def trace_into(stand_in: Any) -> None:
+    """Have `stand_in` make the arrays of the CPU from now on; None ends it."""
+    global _traced
+    _traced = stand_in
+
+
+def while_traced(arrays: list[Any]) -> list[Any]:
+    """The arrays, of which those with data become constants of the program while one is traced."""
+    if _traced is None:
+        return arrays
+    return [_traced.lift(a) if a.__class__ is np.ndarray else a for a in arrays]
+
+
 def for_device(where: device) -> Any:
     """The backend module that makes arrays on `where`; RuntimeError says what is missing for it."""
     if where.type == "cpu":
-        return cpu
+        return cpu if _traced is None else _traced
     if where.type == "meta":
         return meta
     if where.type == "cuda":

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tocha.autograd.mode import INFERENCE, state
-from tocha.backends import cpu, device_of, meta, namespace, native
+from tocha.backends import cpu, device_of, meta, namespace, native, while_traced
 from tocha.backends.lazy import Lazy, resolved
 from tocha.dispatch import override
 from tocha.dispatch.override import INTERPRETERS, NO_DISPATCH
@@ -116,7 +116,10 @@ def one_device(prim: Prim, arrays: list[Any]) -> list[Any]:
         arrays = [resolved(a) for a in arrays]
         if len({a.__class__ for a in arrays if a is not None}) == 1:
             return arrays
+    arrays = while_traced(arrays)
     kinds = {str(device_of(a)): a for a in arrays if a is not None}
+    if len(kinds) == 1:
+        return arrays
     away = next((a for a in arrays if a is not None and device_of(a).type != "cpu"), None)
     movable = all(a is None or a.__class__ is away.__class__ or a.ndim == 0 for a in arrays)
     if away is None or not movable:

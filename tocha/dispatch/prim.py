@@ -55,6 +55,7 @@ class Prim:
     ) -> None:
         self.name, self.family, self.impl, self.vjp, self.outputs = name, family, impl, vjp, outputs
         self.infer, self.batch, self.tags, self.joint = infer, batch, frozenset(tags), joint
+        # Tags: "random" draws numbers; "dynamic": the shape of the result depends on values.
         # "float32": half-precision inputs are computed in float32 and rounded once, as torch does; "native": the
         # kernel moves elements and works on any type.
         self.half = half
@@ -62,6 +63,7 @@ class Prim:
         self.native = LEAST[PRIMS[name]] if name in PRIMS else 0  # from how many elements on there is a kernel on the CPU
         self.fit = False  # gradients are summed and cast back to the argument's shape and type (pointwise)
         self.doc = impl.__doc__ or ""
+        self.__name__, self.__module__ = name, "prims"  # how graphs print it
         spec = inspect.getfullargspec(impl)
         self.variadic = spec.varargs
         self.arguments: tuple[str, ...] = tuple(spec.args[1:])

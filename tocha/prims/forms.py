@@ -272,7 +272,7 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
             check_in_place(name, input, others)
         if rule.output == "real" and input._a.dtype.kind == "c":
             raise RuntimeError(f"In-place {rule.name} is not supported for complex tensors.")
-        held = input._a.__class__ not in (meta.MetaArray, Lazy) and not (INTERPRETERS and not override.in_memory(input, *others))
+        held = not isinstance(input._a, (meta.MetaArray, Lazy)) and not (INTERPRETERS and not override.in_memory(input, *others))
         if held and input._a.dtype in direct and not (state.grad and (input._rg or _any_rg(others))):
             arrays = [o._a if isinstance(o, Tensor) else o for o in others]
             if all(_fits(o, input._a) for o in arrays):

@@ -295,7 +295,7 @@ def scatter_reduce(xp: Any, input: Any, index: Any, src: Any, *, dim: int, reduc
 # ---- masks
 
 
-@prim("nonzero", "index", half="native")
+@prim("nonzero", "index", half="native", tags=("dynamic",))
 def nonzero(xp: Any, input: Any) -> Any:
     """One row of indices for every element that isn't zero."""
     if input.ndim == 0:

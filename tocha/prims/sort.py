@@ -183,7 +183,7 @@ def unique_rows(xp: Any, rows: Any, consecutive: bool) -> tuple[Any, Any, Any]:
     return ordered[new], inverse, counts
 
 
-@prim("unique", "sort", outputs=("values", "inverse", "counts"))
+@prim("unique", "sort", outputs=("values", "inverse", "counts"), tags=("dynamic",))
 def unique(xp: Any, input: Any, *, dim: int | None, consecutive: bool, inverse: bool) -> Any:
     """Distinct elements, or slices along `dim`. Without `inverse`, which takes sorting indices, the second result is empty."""
     if dim is None and not consecutive and not inverse:
@@ -216,7 +216,7 @@ def searchsorted(xp: Any, edges: Any, values: Any, *, right: bool) -> Any:
     return out
 
 
-@prim("bincount", "sort")
+@prim("bincount", "sort", tags=("dynamic",))
 def bincount(xp: Any, input: Any, weights: Any, *, minlength: int) -> Any:
     return xp.bincount(input, weights, minlength)
 

@@ -1,0 +1,155 @@
+"""From a function of tensors to a graph: run it once on traced tensors, forward and (where gradients are wanted) backward.
+
+The graph takes the inputs and, for a joint graph, a gradient for each differentiable output; it returns, in this order, the
+function's results, new values of the inputs it writes to, and the inputs' gradients. What results are besides plain values (an
+input itself, a view of an input, a view of another result) is noted in `Result`s, from which `tocha.aot.runtime` rebuilds them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tocha import autograd
+from tocha.aot import trace
+from tocha.aot.trace import TraceArray
+from tocha.backends import device_of, namespace
+from tocha.fx import Graph, Node
+from tocha.tensor import Tensor, wrap
+
+
+class Unsupported(RuntimeError):
+    """The function can't be captured soundly; it runs eagerly instead. The message says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """Where one of the function's results comes from.
+
+    "value": the graph's output number `index`. "input": the input number `index` itself. "input view" and "value view": a view of
+    one, of this shape, strides and offset (in elements). "other": `value`, which is no tensor.
+    """
+
+    kind: str
+    index: int = -1
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    offset: int = 0
+    value: Any = None
+
+
+@dataclasses.dataclass
+class Traced:
+    """A captured function. `graph` has `len(inputs)` placeholders, and as many more as `differentiable` has members."""
+
+    graph: Graph
+    inputs: int
+    results: list[Result]
+    values: int  # outputs that results refer to; first in the graph's output
+    differentiable: list[int]  # the outputs (values and mutations) that get gradients
+    mutated: list[int]  # inputs written to; their new values come next
+    wanted: list[int]  # inputs whose gradients come last (a gradient may be None)
+
+
+def capture(function: Callable[..., Sequence[Any]], inputs: Sequence[Tensor]) -> Traced:
+    """Trace `function(*inputs)`. Unsupported says what stands in the way; tensors given are left as they were."""
+    _check(inputs)
+    graph = Graph()
+    with trace.tracing(graph):
+        arrays = [trace.placeholder(f"x{i}", t._a) for i, t in enumerate(inputs)]
+        stand_ins = [wrap(a) for a in arrays]
+        for stand_in, given in zip(stand_ins, inputs, strict=True):
+            if given.requires_grad:
+                stand_in._rg = True
+        seen = _aliases_for(stand_ins, inputs)
+        results = function(*seen)
+        return _finish(graph, arrays, stand_ins, seen, list(results))
+
+
+def _check(inputs: Sequence[Tensor]) -> None:
+    roots: dict[int, int] = {}
+    for i, t in enumerate(inputs):
+        if device_of(t._a).type != "cpu":
+            raise Unsupported(f"input {i} is on {t.device}: only CPU tensors are compiled")
+        if any(s < 0 for s in t._a.strides):
+            raise Unsupported(f"input {i} has negative strides")
+        first = roots.setdefault(namespace(t._a).memory_id(t._a), i)
+        if first != i:
+            roots[id(t)] = i
+    return
+
+
+def _aliases_for(stand_ins: list[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
+    """What the function sees: inputs with a history are no leaves, so that it may write to them as in an eager run."""
+    return [s.view_as(s) if given.requires_grad and not given.is_leaf else s for s, given in zip(stand_ins, inputs, strict=True)]
+
+
+def _finish(graph: Graph, arrays: list[TraceArray], stand_ins: list[Tensor], seen: list[Tensor], results: list[Any]) -> Traced:
+    owners = {id(a.buffer): i for i, a in enumerate(arrays)}
+    shared: dict[int, int] = {}
+    for r in results:
+        if isinstance(r, Tensor) and r._a.__class__ is TraceArray:
+            shared[id(r._a.buffer)] = shared.get(id(r._a.buffer), 0) + 1
+    values: list[Tensor] = []
+    found: dict[int, int] = {}
+
+    def value(t: Tensor) -> int:
+        if id(t) not in found:
+            found[id(t)] = len(values)
+            values.append(t)
+        return found[id(t)]
+
+    notes = [_note(r, arrays, seen, owners, shared, value) for r in results]
+    mutated = [i for i, a in enumerate(arrays) if a.buffer.version]
+    outputs = [*values, *[seen[i] for i in mutated]]
+    wanted = [i for i, s in enumerate(stand_ins) if s._rg] if any(o.requires_grad for o in outputs) else []
+    differentiable = [i for i, o in enumerate(outputs) if o.requires_grad] if wanted else []
+    returned: list[Node | None] = [o._a.read() for o in outputs]
+    if differentiable:
+        tangents = [wrap(trace.placeholder("g", _dense(outputs[i]))) for i in differentiable]
+        grads = autograd.grad([outputs[i] for i in differentiable], [stand_ins[i] for i in wanted], tangents, allow_unused=True)
+        returned += [None if g is None else g._a.read() for g in grads]
+    _placeholders_first(graph)
+    graph.output(returned)
+    return Traced(graph, len(arrays), notes, len(values), differentiable, mutated, wanted)
+
+
+def _dense(t: Tensor) -> Any:
+    from tocha.backends.meta import MetaArray
+
+    return MetaArray(t._a.shape, t._a.dtype)
+
+
+def _note(
+    r: Any, arrays: list[TraceArray], seen: list[Tensor], owners: dict[int, int], shared: dict[int, int], value: Callable[[Tensor], int]
+) -> Result:  # fmt: skip
+    if not isinstance(r, Tensor):
+        return Result("other", value=r)
+    if r._a.__class__ is not TraceArray:
+        raise Unsupported("a result is a tensor from outside the function")
+    for i, s in enumerate(seen):
+        if r is s:
+            return Result("input", i)
+    a = r._a
+    item = a.itemsize
+    strides = tuple(s // item for s in a.strides)
+    owner = owners.get(id(a.buffer))
+    if owner is not None:
+        return Result("input view", owner, a.shape, strides, (a.offset - a.buffer.offset) // item)
+    base = r._view.base if r._view is not None else None
+    if base is not None and shared[id(a.buffer)] > 1 and base._a.whole() and a.dtype == base._a.dtype:
+        return Result("value view", value(base), a.shape, strides, (a.offset - a.buffer.offset) // item)
+    return Result("value", value(r))
+
+
+def _placeholders_first(graph: Graph) -> None:
+    """Move the placeholders of gradients, made after the forward, to the others."""
+    last = None
+    for node in list(graph.nodes):
+        if node.op == "placeholder":
+            if last is None:
+                next(iter(graph.nodes)).prepend(node)
+            elif last.next is not node:
+                last.append(node)
+            last = node
