@@ -10,7 +10,6 @@ import pytest
 import tocha
 from tocha import threads
 from tocha.backends import _native_conv as kernels
-from tocha.backends import _native_products as products
 from tocha.backends import cpu, native
 from tocha.inductor.templates import gemm
 from tocha.prims import convolution
@@ -171,22 +170,6 @@ def test_empty_batches_and_other_types_are_left_to_numpy() -> None:
     assert kernels.forward(np.ones((0, 3, 5), "f"), weight, None, sizes=(4,), **params) is None
     assert kernels.forward(np.ones((1, 3, 5), "D"), weight.astype("D"), None, sizes=(4,), **params) is None
     assert tuple(tocha.nn.functional.conv1d(tocha.ones(0, 3, 5), tocha.from_numpy(weight)).shape) == (0, 2, 4)
-
-
-@pytest.mark.parametrize("dtype", ["f", "d"])
-@pytest.mark.parametrize("transposed", ["", "a", "b", "ab"])
-def test_batches_of_products(dtype: str, transposed: str) -> None:
-    rng = np.random.default_rng(11)
-    for batch, m, k, n in (((3,), 37, 41, 131), ((2, 5), 8, 700, 128), ((2, 1, 2), 130, 64, 130)):
-        a, b = rng.standard_normal((*batch, m, k)).astype(dtype), rng.standard_normal((*batch, k, n)).astype(dtype)
-        want = np.matmul(a, b)
-        a, b = (np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2) if name in transposed else x for name, x in (("a", a), ("b", b)))
-        assert_close(products.batched(a, b), want)
-    if "b" in transposed:
-        assert products.batched(a[..., ::2], b[..., ::2, :]) is None  # neither rows nor columns of b lie together
-    else:
-        assert_close(products.batched(a[..., ::2], b[..., ::2, :]), np.matmul(a[..., ::2], b[..., ::2, :]))
-    assert products.batched(a, b[:1]) is None and products.batched(a, b[..., :64]) is None
 
 
 def test_half_types_accumulate_in_float32() -> None:

@@ -251,11 +251,6 @@ class Functions:
         """`range(count)` in one piece, unless its working memory is more than a GPU has to spare."""
         return cut(count, bytes_each, 16 << 30)
 
-    @staticmethod
-    def batched_product(a: Any, b: Any) -> Any:
-        """a @ b of arrays of three dimensions or more."""
-        return cuda.matmul(a, b)
-
     # ---- host and device
 
     @staticmethod

@@ -1,61 +1,201 @@
-"""Batches of matrix products on the convolution kernel: a product is a convolution of kernel 1, a batch its groups.
+"""Matrix products on native kernels (tocha.inductor.templates.matmul): arrays in, arrays out, or None for NumPy to compute it.
 
-Columns of the right operand are positions, its rows channels, the left operand is the weight; both may be transposed.
+`multiply` is the one way in; the primitives' functions (`RUNS`) bring their arguments to it. NumPy's BLAS keeps what `LEAST` and
+`BLAS_ROWS` leave to it: small products, whose call costs less there, products with a vector, and complex ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tocha import threads
-from tocha.backends import _native_conv as convolutions
-from tocha.backends import native
+from tocha.backends import _cpu_sums, _native_prims, native
+from tocha.dtypes import HALF_NP
 
-# Products of no more multiply-adds each, with so many columns, run on the kernel: in 0.57 to 0.87 of NumPy's time (f32, one thread).
-# Fewer columns don't pay for packing the left operand.
-MOST, COLUMNS = 1 << 24, 128
-_TYPES = frozenset((np.dtype(np.float32), np.dtype(np.float64)))
+# From how many multiply-adds of a product (of a batch: of each) on the kernel is faster, measured beside OpenBLAS and NumPy's loops on
+# one core with AVX-512. NumPy has no BLAS for the types of the second line.
+LEAST = {
+    "f32": 1 << 17, "f64": 1 << 17,
+    "bf16": 1 << 10, "f16": 1 << 10, **dict.fromkeys(("i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"), 1 << 13),
+}  # fmt: skip
+BLAS_ROWS = 4  # products with fewer rows or columns are BLAS's, which reads a matrix once at memory's speed
+NAMES = {np.dtype(t): n for t, n in (
+    (np.float32, "f32"), (np.float64, "f64"), (np.float16, "f16"), (ml_dtypes.bfloat16, "bf16"), (np.int8, "i8"), (np.uint8, "u8"), (np.int16, "i16"),
+    (np.uint16, "u16"), (np.int32, "i32"), (np.uint32, "u32"), (np.int64, "i64"), (np.uint64, "u64"),
+)}  # fmt: skip
+_COMPUTED = {"f64": np.dtype(np.float64), "i64": np.dtype(np.int64), "i32": np.dtype(np.int32)}
+_FLOAT32 = np.dtype(np.float32)
+_MOST_PACKED = 1 << 25  # words of a packed right factor; larger ones are taken a range of columns at a time
+Shape = tuple[int, ...]
 
 
-def batched(a: Any, b: Any) -> Any:
-    """a @ b for (…, m, k) and (…, k, n) of equal batches; None for NumPy to compute it."""
-    batch, (m, k), n = a.shape[:-2], a.shape[-2:], b.shape[-1]
-    if m * k * n > MOST or a.size == 0 or b.shape[:-2] != batch or a.dtype not in _TYPES or b.dtype is not a.dtype or n < COLUMNS or m < 8:
+def worth(name: str | None, m: int, n: int, k: int) -> bool:
+    """Whether a product of these sizes is for the kernel."""
+    if name is None or m * n * k < LEAST[name] or k == 0 or m * n == 0:
+        return False
+    return min(m, n) >= BLAS_ROWS or name not in ("f32", "f64")
+
+
+def _spec(name: str, bias: bool) -> Any:
+    from tocha.inductor.templates import matmul
+    from tocha.inductor.templates.epilogue import Epilogue, Operand
+
+    hole = Epilogue(lambda o, x, b: o.add(x, b), (Operand("column", name),)) if bias else Epilogue()
+    return matmul.Spec(name, name, name == "bf16" and matmul.pairs_of_bfloat16(), hole)
+
+
+def _kernel(name: str, bias: bool, pack: bool) -> Any:
+    """The kernel of a type's products, or the one that packs their right factors; None until it is compiled."""
+    modules = native.inductor()
+    if modules is None:
         return None
-    a, b = (x if x.ndim == 3 else _three(x) for x in (a, b))
-    if a is None or b is None:
+
+    def build() -> Any:
+        from tocha.inductor.templates import matmul
+
+        make, spec = modules.entry.build_template, _spec(name, bias)
+        if pack:
+            return make("pack", matmul.PACK_BUFFERS, matmul.PACK_SIZES, matmul.pack_code(spec))
+        return make("mm", spec.buffers, matmul.SIZES, matmul.code(spec))
+
+    return native.built(("mm pack", name) if pack else ("mm", name, bias), build)
+
+
+def multiply(a: Any, b: Any, bias: Any = None) -> Any:
+    """a @ b (+ bias, one for each column) over the last two dimensions, batches broadcast; None if NumPy shall compute it.
+
+    Integers wrap around; float16 and bfloat16 are summed in float32 and rounded once, after the bias is added.
+    """
+    name = NAMES.get(a.dtype)
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    if b.dtype is not a.dtype or not worth(name, m, n, k) or not (a.flags.aligned and b.flags.aligned):
         return None
-    item, groups = a.dtype.itemsize, a.shape[0]
-    steps = [s // item for s in (*a.strides, *b.strides)]
-    if groups < 2 or any(s % item for s in (*a.strides, *b.strides)) or 1 not in steps[4:]:
-        return None
-    main, pack = convolutions.builtin("conv", a.dtype), convolutions.builtin("pack", a.dtype)
-    if main is None or pack is None:
+    if bias is not None and (bias.dtype is not a.dtype or bias.shape != (n,) or not bias.flags.c_contiguous):
         return None
     slots = threads.get_num_threads()
+    key = ("mm", name, a.shape, b.shape, a.strides, b.strides, slots, bias is None)
+    found = native.remember(key, lambda: _plan(name, a, b, bias is not None, slots))
+    if found == ():
+        return None
+    shape, word, offsets, ranges = found
+    main, pack = _kernel(name, bias is not None, False), None  # type: ignore[arg-type]
+    if ranges[0][2].packed:
+        pack = _kernel(name, False, True)  # type: ignore[arg-type]
+    if main is None or (pack is None and ranges[0][2].packed):
+        return None
+    out = np.empty(shape, a.dtype)
+    for start, stop, plan in ranges:
+        columns = b if stop - start == n else b[..., start:stop]
+        packed = np.empty(plan.packed, word)
+        if pack is not None:
+            pack(packed, columns, plan.pack_work)
+        operands = () if bias is None else (bias[start:stop],)
+        flags, scratch = np.zeros(plan.slots, np.int64), np.empty(plan.slots * plan.scratch, word)
+        main(out if start == 0 else out[..., start:], a, columns, packed, flags, scratch, offsets, *operands, plan.work)
+    return out
 
-    def make() -> Any:
-        from tocha.inductor.templates import conv
 
-        lines = [conv.forward_line(size, 1, 1, 1, 0, size) for size in (1, 1, n)]
-        return conv.plan(
-            convolutions.tile(a.dtype), lines, 1, groups, k, m, (0, steps[4], 0, 0, steps[5]), (0, n, 0, 0, 1), steps[0],
-            (steps[1], steps[2]), slots, x_group=steps[3],
-        )  # fmt: skip
+def _plan(name: Any, a: Any, b: Any, bias: bool, slots: int) -> Any:
+    """(shape of the result, type computed with, where factors start in each batch, [(first column, end, plan)]); () for odd strides."""
+    from tocha.inductor.templates import matmul
 
-    plan = native.remember(("mm", a.dtype, a.shape, b.shape, *steps, slots), make)
-    out = np.empty((groups, m, n), a.dtype)
-    packed = np.empty(plan.packed_size, a.dtype)
-    pack(packed, a, plan.taps, plan.pack_work)
-    convolutions.call(main, plan, out, b, packed, np.zeros(plan.bias_size, a.dtype))
-    return out.reshape(*batch, m, n)
-
-
-def _three(x: Any) -> Any:
-    """x with its batch dimensions as one, a view; None if that takes a copy."""
+    item = a.dtype.itemsize
+    if any(s % item for s in (*a.strides, *b.strides)):
+        return ()
     try:
-        return x.reshape(-1, *x.shape[-2:], copy=False)
+        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        return ()
+    count = 1
+    for size in lead:
+        count *= size
+    if count == 0:
+        return ()
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    steps = [tuple([s // item for s in x.strides[-2:]]) for x in (a, b)]
+    offsets = np.stack([_starts(x, lead, item) for x in (a, b)], axis=-1)
+    spec = _spec(name, bias)
+    width = n if count > 1 else max(1 << 10, _MOST_PACKED // k >> 10 << 10)
+    ranges = []
+    for start in range(0, n, width):
+        stop = min(n, start + width)
+        ranges.append((start, stop, matmul.plan(spec, count, m, stop - start, k, steps[0], steps[1], n, slots)))
+    return (*lead, m, n), _COMPUTED.get(spec.compute, _FLOAT32), np.ascontiguousarray(offsets), ranges
+
+
+def _starts(x: Any, lead: Shape, item: int) -> Any:
+    """The first element of every batch's matrix."""
+    strides = [0] * (len(lead) - x.ndim + 2) + [
+        0 if n == 1 else s // item for n, s in zip(x.shape[:-2], x.strides[:-2], strict=True)
+    ]
+    starts = np.zeros((1,) * len(lead), np.int64)
+    for axis, (size, stride) in enumerate(zip(lead, strides, strict=True)):
+        along = np.arange(size, dtype=np.int64) * stride
+        starts = starts + along.reshape((-1,) + (1,) * (len(lead) - axis - 1))
+    return starts.reshape(-1)
+
+
+# ---- primitives
+
+
+def _swap(x: Any) -> Any:
+    return x.T if x.ndim == 2 else x.swapaxes(-1, -2)
+
+
+def product(a: Any, b: Any, bias: Any = None) -> Any:
+    """`multiply`, for a batch of matrices against one matrix as one large product."""
+    if b.ndim == 2 and a.ndim > 2:
+        flat = _rows(a)
+        if flat is not None:
+            out = multiply(flat, b, bias)
+            return None if out is None else out.reshape(*a.shape[:-1], b.shape[-1])
+    return multiply(a, b, bias)
+
+
+def _rows(x: Any) -> Any:
+    """x with all dimensions but the last made one, a view; None if that takes a copy."""
+    try:
+        return x.reshape(-1, x.shape[-1], copy=False)
     except ValueError:
         return None
+
+
+def _mm(arrays: list[Any], params: dict[str, Any]) -> Any:
+    a, b = arrays
+    return product(_swap(a) if params["ta"] else a, _swap(b) if params["tb"] else b)
+
+
+def _mv(arrays: list[Any], params: dict[str, Any]) -> Any:
+    a, x = arrays
+    out = multiply(x[None], a.T) if a.ndim == 2 else None
+    return None if out is None else out[0]
+
+
+def _linear(arrays: list[Any], params: dict[str, Any]) -> Any:
+    x, weight, bias = arrays
+    if x.ndim < 2 or weight.ndim != 2:
+        return None
+    return product(x, weight.T, bias)
+
+
+def _linear_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
+    g, x, weight = arrays
+    of_input = multiply(g, weight)
+    of_weight = None if of_input is None else multiply(g.T, x)
+    if of_weight is None:
+        return None
+    of_bias = _native_prims.RUNS["sum"]([g], {"dim": (0,)}) if g.size >= native.LEAST["reduce"] or g.dtype in HALF_NP else None
+    if of_bias is None:
+        if g.dtype in HALF_NP:
+            return None
+        of_bias = _cpu_sums.total(g, (0,), False)
+    return of_input, of_weight, of_bias
+
+
+RUNS: dict[str, Callable[[list[Any], dict[str, Any]], Any]] = {
+    "mm": _mm, "mv": _mv, "linear": _linear, "linear_backward": _linear_backward,
+}  # fmt: skip

@@ -80,7 +80,7 @@ quiet = _Quiet()
 def run_prim(prim: Any, arrays: list[Any], params: dict[str, Any]) -> Any:
     """A primitive's result on arrays of any type: a native kernel's, or else NumPy's. (`bind` does the same without looking for half types.)"""
     first = arrays[0] if arrays[0] is not None else next(a for a in arrays if a is not None)
-    if prim.native and first.size >= (native.LEAST["half"] if first.dtype in HALF_NP else prim.native):
+    if prim.native and first.size >= (min(native.LEAST["half"], prim.native) if first.dtype in HALF_NP else prim.native):
         got = native.prim(prim.name, arrays, params)
         if got is not None:
             return got
@@ -275,12 +275,6 @@ _CACHE = 4 << 20
 def pieces(count: int, bytes_each: int) -> list[slice]:
     """`range(count)` in pieces whose working memory, of so many bytes for each, stays in cache."""
     return cut(count, bytes_each, _CACHE)
-
-
-def batched_product(a: Any, b: Any) -> Any:
-    """a @ b of arrays of three dimensions or more."""
-    found = native.batched_product(a, b)
-    return np.matmul(a, b) if found is None else found
 
 
 def convolve(*arrays: Any, **params: Any) -> Any:

@@ -20,8 +20,8 @@ import numpy as np
 # loop of a function such as exp; "rule": several loops; "half": NumPy computes half types one by one, or casts; "reduce": reductions;
 # "row": softmax, layer norm, cross entropy; "copy": casts and choices.
 # "conv": multiply-adds of a convolution, whose kernels take 6 µs to enter (above this they were never slower than NumPy).
-# "mm": multiply-adds of each product of a batch (tocha.backends._native_products says which).
-LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "copy": 16384, "conv": 32768, "mm": 65536}
+# "mm": elements of a product's first factor (tocha.backends._native_products says from how many multiply-adds on).
+LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "copy": 16384, "conv": 32768, "mm": 256}
 _forced = str(1 << 62) if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
 if _forced:
     LEAST = dict.fromkeys(LEAST, int(_forced))
@@ -302,9 +302,14 @@ def _ask(modules: Any, variant: _Variant, rule: Any, types: Any, compute: Any, t
 
 def prim(name: str, arrays: list[Any], params: dict[str, Any]) -> Any:
     """The result of a primitive that isn't pointwise, as its kernel returns it; None if NumPy shall compute it."""
-    from tocha.backends._native_prims import RUNS
+    return _runs()[name](arrays, params)
 
-    return RUNS[name](arrays, params)
+
+@functools.cache
+def _runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
+    from tocha.backends import _native_prims, _native_products
+
+    return {**_native_prims.RUNS, **_native_products.RUNS}
 
 
 @functools.cache
@@ -315,20 +320,11 @@ def convolutions() -> Any:
     return _native_conv
 
 
-def batched_product(a: Any, b: Any) -> Any:
-    """a @ b of arrays of three dimensions or more; None if NumPy shall compute it."""
-    if a.shape[-1] * a.shape[-2] * b.shape[-1] < LEAST["mm"]:
-        return None
-    from tocha.backends import _native_products
-
-    return _native_products.batched(a, b)
-
-
-# Primitives that have a kernel (tocha.backends._native_prims), with the kind that says from which size on.
+# Primitives that have a kernel (tocha.backends._native_prims, _native_products), with the kind that says from which size on.
 PRIMS = dict.fromkeys((
     "softmax", "softmax_backward", "log_softmax", "log_softmax_backward", "logsumexp", "cross_entropy", "cross_entropy_backward", "standardize",
     "standardize_backward",
 ), "row") | dict.fromkeys((
     "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "max_dim", "mean", "min_dim", "mse", "mse_backward", "prod", "std", "sum",
     "var", "vector_norm",
-), "reduce") | dict.fromkeys(("cast", "clone", "keep", "where"), "copy")  # fmt: skip
+), "reduce") | dict.fromkeys(("cast", "clone", "keep", "where"), "copy") | dict.fromkeys(("mm", "mv", "linear", "linear_backward"), "mm")  # fmt: skip

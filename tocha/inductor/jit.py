@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import ctypes.util
 import functools
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -53,9 +54,16 @@ def binding() -> Any:
 
 @functools.cache
 def host() -> tuple[str, str, str]:
-    """Triple, CPU and features kernels are compiled for."""
+    """Triple, CPU and features kernels are compiled for; `TOCHA_ISA=avx2` or `sse` does without newer instructions of an x86 CPU."""
     llvm = binding()
-    return llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    features = llvm.get_host_cpu_features().flatten().split(",")
+    without = _WITHOUT.get(os.environ.get("TOCHA_ISA", ""), ())
+    if without:
+        features = ["-" + f[1:] if f[1:].startswith(without) else f for f in features]
+    return llvm.get_process_triple(), llvm.get_host_cpu_name(), ",".join(features)
+
+
+_WITHOUT = {"avx2": ("avx512", "avx10"), "sse": ("avx", "fma", "f16c", "vaes", "vpclmul")}
 
 
 def has_fma() -> bool:

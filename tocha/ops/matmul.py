@@ -20,6 +20,7 @@ from tocha.tensor import Tensor, wrap
 
 _ZERO_BETA = (0, 0.0)
 _ndarray = np.ndarray
+_LONG = 1 << 15  # multiply-adds from which on the way of an operator doesn't count
 _BLAS_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
 
 
@@ -28,7 +29,7 @@ def short_product(input: Any, other: Any) -> Tensor | None:
     if input.__class__ in PLAIN and other.__class__ in PLAIN and not INTERPRETERS:
         a, b = input._a, other._a
         if a.__class__ is _ndarray and a.ndim == 2 and b.ndim == 2 and a.dtype is b.dtype and a.dtype in _BLAS_NP:
-            if input._rg or other._rg or b.__class__ is not _ndarray or a.shape[1] != b.shape[0]:
+            if input._rg or other._rg or b.__class__ is not _ndarray or a.shape[1] != b.shape[0] or a.size * b.shape[1] >= _LONG:
                 return None
             return wrap(a.dot(b))
     return None
@@ -163,6 +164,8 @@ def addmm(input: Tensor, mat1: Any, mat2: Any, *rest: Any, beta: Number = 1, alp
     if rest:
         beta, alpha, (input, mat1, mat2) = _old_order((input, mat1, mat2, *rest), beta, alpha)
     _check_mm("addmm", mat1, mat2)
+    if beta == 1 == alpha and check_tensor(input, "addmm")._a.shape == mat2._a.shape[1:] and input._a.dtype is mat1._a.dtype:
+        return prims.linear(mat1, mat2.t(), input)
     return _scaled_sum("addmm", input, _mm, mat1, mat2, beta, alpha)
 
 
@@ -427,6 +430,8 @@ def short_linear(input: Any, weight: Any, bias: Any = None) -> Tensor | None:
             and x.dtype in _BLAS_NP
         ):
             if x.shape[1] != w.shape[1] or (b is not None and (b.dtype is not x.dtype or b.shape != w.shape[:1])):
+                return None
+            if x.size * w.shape[0] >= _LONG:
                 return None
             out = wrap(state.run(prims.linear.impl, cpu, x, w, b))
             if (input._rg or weight._rg or (bias is not None and bias._rg)) and state.grad:

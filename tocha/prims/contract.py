@@ -71,7 +71,7 @@ def product(xp: Any, a: Any, b: Any) -> Any:
         return a.dot(b)  # half the entry cost of matmul
     if b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous and a.size:
         return xp.matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
-    return xp.batched_product(a, b) if a.ndim > 2 and b.ndim > 2 else xp.matmul(a, b)
+    return xp.matmul(a, b)
 
 
 @prim(

@@ -25,13 +25,13 @@ from typing import Any
 from tocha.inductor import jit
 from tocha.inductor.templates.builder import Function, Value
 
-LETTER = {"float": "f32", "double": "f64"}
-ITEM = {"float": 4, "double": 8}
+LETTER = {"float": "f32", "double": "f64", "i32": "i32", "i64": "i64"}
+ITEM = {"float": 4, "double": 8, "i32": 4, "i64": 8}
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Sizes of the tile for an element type ("float" or "double") on a CPU."""
+    """Sizes of the tile for an element type ("float", "double", "i32" or "i64") on a CPU."""
 
     scalar: str
     lanes: int
@@ -47,6 +47,11 @@ class Geometry:
     @property
     def suffix(self) -> str:
         return f"v{self.lanes}{LETTER[self.scalar]}"
+
+    @property
+    def whole(self) -> bool:
+        """Whether elements are integers, which wrap around."""
+        return self.scalar[0] == "i"
 
     @property
     def columns(self) -> int:
@@ -105,10 +110,12 @@ class Vectors:
         return self.f.splat(x, self.g.vector)
 
     def add(self, x: Value, y: Value) -> Value:
-        return self.f.op(f"fadd {x.type} {x.name}, {y.name}", x.type)
+        return self.f.op(f"{'add' if self.g.whole else 'fadd'} {x.type} {x.name}, {y.name}", x.type)
 
     def fma(self, x: Value, y: Value, z: Value) -> Value:
         v = self.g.vector
+        if self.g.whole:
+            return self.add(self.f.op(f"mul {v} {x.name}, {y.name}", v), z)
         return self.f.call(f"llvm.{'fma' if self.g.fma else 'fmuladd'}.{self.g.suffix}", v, (v, x), (v, y), (v, z), declare=True)
 
     def mask(self, start: Any, stop: Any) -> Value:
