@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tocha.backends._cpu_memory import readable
 from tocha.errors import OutOfMemoryError
 
 cupy: Any = None
@@ -36,16 +37,9 @@ def _words(size: int) -> str:
     free, total = cupy.cuda.runtime.memGetInfo()
     held = _pool.used_bytes()
     return (
-        f"CUDA out of memory. Tried to allocate {_readable(size)}. GPU {cupy.cuda.runtime.getDevice()} has a total capacity of "
-        f"{_readable(total)} of which {_readable(free)} is free; tensors hold {_readable(held)}"
+        f"CUDA out of memory. Tried to allocate {readable(size)}. GPU {cupy.cuda.runtime.getDevice()} has a total capacity of "
+        f"{readable(total)} of which {readable(free)} is free; tensors hold {readable(held)}"
     )
-
-
-def _readable(size: int) -> str:
-    for unit, step in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size >= step:
-            return f"{size / step:.2f} {unit}"
-    return f"{size} bytes"
 
 
 def start_peak(device_id: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tocha.backends import _cpu_losses, _cpu_sums, native
+from tocha.backends import _cpu_losses, _cpu_memory, _cpu_sums, native
 from tocha.backends.lazy import Lazy, resolved
 from tocha.backends.shared import NUMBERS, cut, half_type, narrowed, number, values_for, widened
 from tocha.dtypes import HALF_NP
@@ -69,6 +69,7 @@ class _Quiet(threading.local):
     """
 
     def __init__(self) -> None:
+        _cpu_memory.enter()
         context = contextvars.copy_context()
         context.run(np.seterr, all="ignore")
         self.run = context.run
@@ -394,23 +395,5 @@ def _polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
 
 _BITS = {np.dtype(np.float32): (np.float32, np.int32), np.dtype(np.float64): (np.float64, np.int64)}
 
-
-def _keep_freed_memory() -> None:
-    """Let glibc keep up to 1 GiB of freed memory instead of returning it: arrays of 0.1 to 32 MiB, which training makes and drops all
-    the time, are then not paid for page by page again (three to four times on layer_norm or softmax of 1.5 MiB)."""
-    import ctypes
-    import sys
-
-    if not sys.platform.startswith("linux"):
-        return
-    try:
-        set_option = ctypes.CDLL(None).mallopt
-    except AttributeError:  # not glibc
-        return
-    trim_threshold, top_pad, mmap_threshold = -1, -2, -3
-    set_option(mmap_threshold, 32 << 20)
-    set_option(trim_threshold, 1 << 30)
-    set_option(top_pad, 64 << 20)
-
-
-_keep_freed_memory()
+_cpu_memory.keep_freed()
+_cpu_memory.name_holders()

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tocha.backends import _cpu_memory
+
 # From how many elements on a kernel is faster than NumPy, measured on 2 cores. "ufunc": one NumPy loop, which is vectorised; "function": one
 # loop of a function such as exp; "rule": several loops; "half": NumPy computes half types one by one, or casts; "reduce": reductions;
 # "row": softmax, layer norm, cross entropy; "copy": casts and choices.
@@ -64,6 +66,7 @@ def inductor() -> Modules | None:
         return None
     lower.add_bfloat16(np.dtype(ml_dtypes.bfloat16))
     service.on_fork.append(_forget_pending)
+    _cpu_memory.start()
     return Modules(entry, layout, lower, kernels, reduce, rows, service) if entry.usable() else None
 
 
@@ -91,6 +94,7 @@ def built(key: Any, build: Callable[[], Any]) -> Any:
     assert modules is not None
     service = modules.service
     if key not in _built:
+        _cpu_memory.enter()
         _built[key] = None
         service.request(build, lambda got: _built.__setitem__(key, got))
     found = _built[key]
@@ -211,6 +215,7 @@ def _new_variant(variants: list[_Variant], rule: Any, types: Any, compute: Any, 
     modules = inductor()
     if modules is None or len(variants) >= _VARIANTS:
         return None
+    _cpu_memory.enter()
     variant = _Variant(dict(params), modules.lower.holds)
     variants.append(variant)
     _ask(modules, variant, rule, types, compute, target, place)

@@ -27,7 +27,12 @@ def make(shape: Shape, dtype: DType, device: Device, fill: Any = None) -> Tensor
     if fill is not None and (fill or fill.__class__ is not int):
         too_large_is_inf = dtype in dtypes.HALF and not isinstance(fill, complex)
         fill = dtype.np.type(float(fill)) if too_large_is_inf else scalar_of(fill, dtype)
-    return wrap(for_device(device).filled(shape, dtype.np, fill, device.index))
+    try:
+        return wrap(for_device(device).filled(shape, dtype.np, fill, device.index))
+    except ValueError:
+        if math.prod(shape) * dtype.itemsize < 1 << 63:
+            raise
+        raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}") from None
 
 
 def options(dtype: Any, device: Any, layout: Any, name: str) -> tuple[DType, Device]:
