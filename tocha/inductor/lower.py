@@ -205,6 +205,7 @@ class Handler:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
+        self._erf: dict[Expr, Expr] = {}  # arguments of erf by its value
 
     # ---- operands
 
@@ -269,7 +270,16 @@ class Handler:
     # ---- arithmetic
 
     def add(self, x: Any, y: Any) -> Value:
+        """x + y; in 1 + erf, the digits of a small erf are lost anyway."""
+        if isinstance(x, Value) and y.__class__ is float and y == 1.0 and x.expr in self._erf:
+            x = self._wrap(elementary.erf_absolute(self._erf[x.expr]))
         return self._arithmetic("add", x, y)
+
+    def erf(self, x: Any) -> Value:
+        found = self._function("erf", x)
+        if found.expr.type == "f32":
+            self._erf[found.expr] = self._floats(x)[0]
+        return found
 
     def sub(self, x: Any, y: Any) -> Value:
         return self._arithmetic("sub", x, y)
