@@ -283,16 +283,22 @@ def write_out(
     check_out(name, function, outs, (*args, *kwargs.values()))
     got = function(*args, **kwargs)
     results = got if isinstance(got, (tuple, list)) else (got,)
+    if not isinstance(got, tuple) and outs is out and not isinstance(got, list):
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    strict = strict or isinstance(got, tuple) or (name in _TYPED_FOR_NUMBERS and not any(isinstance(a, Tensor) for a in args[1:]))
     if len(results) != len(outs):
         raise TypeError(f"{name}(): out= takes {len(results)} tensor(s), got {len(outs)}")
     for r, o in zip(results, outs, strict=True):
         if strict and r.dtype is not o.dtype:
             raise RuntimeError(f"{name}(): Expected out tensor to have dtype {r.dtype}, but got {o.dtype} instead")
         if not dtypes.can_cast(r.dtype, o.dtype):
-            raise RuntimeError(f"{name}(): result type {r.dtype.name} can't be cast to the desired output type {o.dtype.name}")
+            error = TypeError if name in _JOINS else RuntimeError
+            raise error(f"{name}(): result type {r.dtype.name} can't be cast to the desired output type {o.dtype.name}")
         if r.device != o.device:
             raise RuntimeError(f"{name}(): Expected out tensor to be on {r.device}, but it is on {o.device}")
     for r, o in zip(results, outs, strict=True):
+        if name in _KEEPS_SHAPE and r._a.size == o._a.size:
+            r = r.reshape(o.shape)
         resize_output(name, o, r._a.shape)
         store(o._a, r._a if r._a.dtype is o._a.dtype else r.to(o.dtype)._a)
         version_of(o).bump(name)
@@ -301,11 +307,25 @@ def write_out(
     return out
 
 
+_JOINS = frozenset(("cat", "column_stack", "concat", "concatenate", "dstack", "hstack", "row_stack", "stack", "vstack"))
+#: Operators whose out= must have the result's type unless a bound is a tensor.
+_TYPED_FOR_NUMBERS = frozenset(("clamp", "clamp_max", "clamp_min", "clip"))
+#: Operators that fill out= in its own shape if it has as many elements as they have values.
+_KEEPS_SHAPE = frozenset(("arange", "linspace", "logspace"))
+#: Operators that give out= their shape without a warning.
+_SHAPED_ANEW = frozenset((
+    "addbmm", "bernoulli", "empty", "eye", "full", "linspace", "logspace", "multinomial", "ones", "rand", "randint", "randn", "randperm",
+    "zeros",
+))  # fmt: skip
+
+
 def resize_output(name: str, out: Tensor, shape: tuple[int, ...]) -> None:
     """Give `out` the result's shape; a non-empty tensor of another shape draws torch's warning."""
+    if not isinstance(out, Tensor):
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
     if out._a.shape == shape:
         return
-    if out._a.size:
+    if out._a.size and name not in _SHAPED_ANEW:
         warnings.warn(
             f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match "
             f"the required output shape {list(shape)}. This behavior is deprecated ({name}).",

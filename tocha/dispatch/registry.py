@@ -196,11 +196,14 @@ def _with_out(function: Callable[..., Any], name: str, kind: str) -> Callable[..
     def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         if out is None:
             return function(*args, **kwargs)
-        if kind == "typedout" and kwargs.get("dtype") is None and isinstance(out, Tensor):
+        strict = kind == "strictout"
+        if kind == "typedout" and kwargs.get("dtype") is not None:
+            strict = True
+        elif kind == "typedout" and isinstance(out, Tensor):
             kwargs["dtype"] = out.dtype
             if "device" in _parameters(function) and kwargs.get("device") is None:
                 kwargs["device"] = out.device
-        return write_out(name, function, out, args, kwargs, kind == "strictout")
+        return write_out(name, function, out, args, kwargs, strict)
 
     return call
 

@@ -314,13 +314,13 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
     return _normalised("log_softmax", prims.log_softmax, input, chosen, dtype)
 
 
-@op("torch method out special", name="softmax")
+@op("torch method strictout special", name="softmax")
 def _torch_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """e^input over its sum along `dim` (torch docs: torch.softmax)."""
     return _normalised("softmax", prims.softmax, input, dim, dtype)
 
 
-@op("torch method out special", name="log_softmax")
+@op("torch method strictout special", name="log_softmax")
 def _torch_log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """log(softmax(input)) (torch docs: torch.log_softmax)."""
     return _normalised("log_softmax", prims.log_softmax, input, dim, dtype)

@@ -224,7 +224,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 # ---- rounding, parts, replacing
 
 
-@op("torch method inplace out special:round")
+@op("torch method inplace strictout special:round")
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """Half to even, at `decimals` places (torch docs: torch.round)."""
     check_tensor(input, "round")
@@ -233,7 +233,7 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     return rounding.round_(input, decimals=decimals)
 
 
-@op("torch method inplace out")
+@op("torch method inplace strictout")
 def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """NaN and infinities replaced, by 0 and the type's limits unless given (torch docs: torch.nan_to_num)."""
     if input._a.dtype.kind not in "biu":
@@ -391,7 +391,7 @@ def _neg_view(input: Tensor) -> Tensor:
     return views.neg_view(input) if _takes_lazy(input) else -input
 
 
-@op("torch method inplace out")
+@op("torch method inplace strictout")
 def conj_physical(input: Tensor) -> Tensor:
     """The complex conjugate; real tensors themselves (torch docs: torch.conj_physical)."""
     return rounding.conjugate(input) if input._a.dtype.kind == "c" else input

@@ -148,7 +148,8 @@ def _register(base: str) -> None:
     ):
         function.__name__ = base + suffix
         function.__doc__ = f"{_TEXT[base]}, over {over} (torch docs: torch.fft.{base}{suffix})."
-        op("fft strictout", name=base + suffix)(function)
+        # torch casts what the transforms to real signals give
+        op("fft out" if base in ("irfft", "hfft") else "fft strictout", name=base + suffix)(function)
 
 
 for _base in _TEXT:

@@ -83,13 +83,13 @@ def _inverse(name: str, a: Tensor) -> Tensor:
     return out
 
 
-@op("linalg out")
+@op("linalg strictout")
 def inv(A: Tensor) -> Tensor:
     """The inverse of square matrices; LinAlgError if singular (torch docs: torch.linalg.inv)."""
     return _inverse("linalg.inv", A)
 
 
-@op("torch method out")
+@op("torch method strictout")
 def inverse(input: Tensor) -> Tensor:
     """`torch.linalg.inv`."""
     return _inverse("linalg.inv", input)
@@ -107,7 +107,7 @@ def _det(name: str, a: Tensor) -> Tensor:
     return prims.det(check_square(name, a))
 
 
-@op("linalg out")
+@op("linalg strictout")
 def det(A: Tensor) -> Tensor:
     """The determinant of square matrices (torch docs: torch.linalg.det)."""
     return _det("linalg.det", A)
@@ -119,7 +119,7 @@ def _torch_det(input: Tensor) -> Tensor:
     return _det("linalg.det", input)
 
 
-@op("linalg out")
+@op("linalg strictout")
 def slogdet(A: Tensor) -> Any:
     """Sign and log of the absolute determinant (torch docs: torch.linalg.slogdet)."""
     return named("linalg_slogdet", prims.slogdet(check_square("linalg.slogdet", A)))
@@ -162,7 +162,7 @@ def _solve_ex(name: str, a: Tensor, b: Tensor, left: bool) -> tuple[Tensor, Tens
     return out.squeeze(-1) if vector else out, info
 
 
-@op("linalg out")
+@op("linalg strictout")
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """X of A X = B (or X A = B) for square A; B may be a vector for each matrix; LinAlgError if singular (torch docs:
     torch.linalg.solve)."""
@@ -217,7 +217,7 @@ def cholesky_of(name: str, a: Tensor, upper: bool) -> Tensor:
     return factor.mH if upper else factor
 
 
-@op("linalg out")
+@op("linalg strictout")
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """Lower triangular L with L Lᴴ = A, or upper U with Uᴴ U = A (torch docs: torch.linalg.cholesky)."""
     return cholesky_of("linalg.cholesky", A, upper)
@@ -273,7 +273,7 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
     return named("linalg_lu_factor_ex", lu_factor_of("linalg.lu_factor_ex", A, pivot))
 
 
-@op("linalg out")
+@op("linalg strictout")
 def lu(A: Tensor, *, pivot: bool = True) -> Any:
     """P, L, U with A = P L U (torch docs: torch.linalg.lu)."""
     packed, pivots, _ = lu_factor_of("linalg.lu", A, pivot)
@@ -310,7 +310,7 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
 # ---- QR, SVD, eigenvalues
 
 
-@op("linalg out")
+@op("linalg strictout")
 def qr(A: Tensor, mode: str = "reduced") -> Any:
     """Q and R with A = Q R: 'reduced', 'complete', or 'r' (Q empty) (torch docs: torch.linalg.qr)."""
     check_matrix("linalg.qr", A)
@@ -321,7 +321,7 @@ def qr(A: Tensor, mode: str = "reduced") -> Any:
     return named("linalg_qr", prims.qr(A, mode=mode))
 
 
-@op("linalg out")
+@op("linalg strictout")
 def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Any:
     """U, S, Vh with A = U diag(S) Vh (torch docs: torch.linalg.svd)."""
     _check_driver(A, driver)
@@ -333,7 +333,7 @@ def _check_driver(a: Tensor, driver: str | None) -> None:
         raise RuntimeError("torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend.")
 
 
-@op("linalg out")
+@op("linalg strictout")
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """Singular values, descending (torch docs: torch.linalg.svdvals)."""
     _check_driver(A, driver)
@@ -346,14 +346,14 @@ def _triangle(UPLO: str) -> bool:
     return UPLO.upper() == "L"
 
 
-@op("linalg out")
+@op("linalg strictout")
 def eigh(A: Tensor, UPLO: str = "L") -> Any:
     """Eigenvalues (ascending) and eigenvectors of Hermitian matrices (torch docs: torch.linalg.eigh)."""
     lower = _triangle(UPLO)
     return named("linalg_eigh", prims.eigh(check_square("linalg.eigh", A), lower=lower))
 
 
-@op("linalg out")
+@op("linalg strictout")
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """Eigenvalues of Hermitian matrices, ascending (torch docs: torch.linalg.eigvalsh)."""
     lower = _triangle(UPLO)
@@ -402,7 +402,7 @@ def matrix_power_of(a: Tensor, n: int) -> Tensor:
     return result
 
 
-@op("linalg out")
+@op("linalg strictout")
 def matrix_power(A: Tensor, n: int) -> Tensor:
     """A multiplied n times by itself; negative n through the inverse (torch docs: torch.linalg.matrix_power)."""
     return matrix_power_of(A, n)
@@ -515,7 +515,7 @@ def cross_of(name: str, x: Tensor, y: Tensor, dim: int) -> Tensor:
     return stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]], d)
 
 
-@op("linalg out")
+@op("linalg strictout")
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """The vector product along a dimension of size 3 (torch docs: torch.linalg.cross)."""
     return cross_of("linalg.cross", input, other, dim)

@@ -45,7 +45,7 @@ def _cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     return cross_of("linalg.cross", input, other, dim)
 
 
-@op("torch method out")
+@op("torch method strictout")
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """`torch.linalg.cholesky`; `upper` reads the upper triangle and gives U with Uᴴ U = input (torch docs: torch.cholesky)."""
     return cholesky_of("cholesky", input, upper)
@@ -83,7 +83,7 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     return pinv(input, rcond)
 
 
-@op("torch method out")
+@op("torch method strictout")
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     """U, S, V with input = U diag(S) Vᴴ (torch docs: torch.svd)."""
     check_matrix("linalg.svd", input)
@@ -96,7 +96,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     return named("svd", (u, s, vh.mH))
 
 
-@op("torch method out")
+@op("torch method strictout")
 def qr(input: Tensor, some: bool = True) -> Any:
     """`torch.linalg.qr`, reduced or complete (torch docs: torch.qr)."""
     return named("qr", prims.qr(check_matrix("linalg.qr", input), mode="reduced" if some else "complete"))

@@ -39,7 +39,7 @@ def _typed(name: str, x: Tensor, dtype: Any) -> Tensor:
     return x.to(kind)
 
 
-@op("linalg out")
+@op("linalg strictout")
 def vector_norm(x: Tensor, ord: Number = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The ord-norm of x as a vector, over all or the given dimensions (torch docs: torch.linalg.vector_norm)."""
     name = "linalg.vector_norm"
@@ -131,7 +131,7 @@ def _kept(x: Tensor, dims: tuple[int, int]) -> Tensor:
     return x
 
 
-@op("linalg out")
+@op("linalg strictout")
 def norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """A matrix norm over two dimensions, a vector norm over one; without ord the 2-norm of everything named (torch docs:
     torch.linalg.norm)."""

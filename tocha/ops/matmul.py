@@ -66,21 +66,21 @@ def _check_bmm(name: str, a: Tensor, b: Tensor) -> None:
         )
 
 
-@op("torch method out", short=short_product)
+@op("torch method strictout", short=short_product)
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """Product of two matrices (n, m) @ (m, p) (torch docs: torch.mm)."""
     _check_mm("mm", input, mat2)
     return prims.mm(input, mat2, ta=False, tb=False)
 
 
-@op("torch method out")
+@op("torch method strictout")
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """Products of two batches of matrices (b, n, m) @ (b, m, p) (torch docs: torch.bmm)."""
     _check_bmm("bmm", input, mat2)
     return prims.mm(input, mat2, ta=False, tb=False)
 
 
-@op("torch method out linalg", short=short_product)
+@op("torch method strictout linalg", short=short_product)
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """Matrix product with broadcast batch dimensions; vectors are allowed on either side (torch docs: torch.matmul)."""
     _same_dtype("matmul", input, other)
@@ -158,7 +158,7 @@ def _old_order(args: tuple[Any, ...], beta: Any, alpha: Any) -> tuple[Any, Any, 
     return beta, alpha, args
 
 
-@op("torch method inplace out")
+@op("torch method inplace strictout")
 def addmm(input: Tensor, mat1: Any, mat2: Any, *rest: Any, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * (mat1 @ mat2) (torch docs: torch.addmm)."""
     if rest:
@@ -169,7 +169,7 @@ def addmm(input: Tensor, mat1: Any, mat2: Any, *rest: Any, beta: Number = 1, alp
     return _scaled_sum("addmm", input, _mm, mat1, mat2, beta, alpha)
 
 
-@op("torch method inplace out")
+@op("torch method inplace strictout")
 def baddbmm(input: Tensor, batch1: Any, batch2: Any, *rest: Any, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * bmm(batch1, batch2) (torch docs: torch.baddbmm)."""
     if rest:
@@ -178,7 +178,7 @@ def baddbmm(input: Tensor, batch1: Any, batch2: Any, *rest: Any, beta: Number = 
     return _scaled_sum("baddbmm", input, _mm, batch1, batch2, beta, alpha)
 
 
-@op("torch method inplace out")
+@op("torch method inplace strictout")
 def addbmm(input: Tensor, batch1: Any, batch2: Any, *rest: Any, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * the sum of bmm(batch1, batch2) over the batch (torch docs: torch.addbmm)."""
     if rest:
@@ -199,14 +199,14 @@ def _check_mv(name: str, a: Tensor, x: Tensor) -> None:
         )
 
 
-@op("torch method out")
+@op("torch method strictout")
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     """Matrix (n, m) times vector (m) (torch docs: torch.mv)."""
     _check_mv("mv", input, vec)
     return prims.mv(input, vec)
 
 
-@op("torch method inplace out")
+@op("torch method inplace strictout")
 def addmv(input: Tensor, mat: Any, vec: Any, *rest: Any, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * (mat @ vec) (torch docs: torch.addmv)."""
     if rest:
@@ -230,21 +230,21 @@ def _check_dot(name: str, x: Tensor, y: Tensor) -> None:
         raise NotImplementedError(f"\"{name}\" not implemented for 'Bool'")
 
 
-@op("torch method out")
+@op("torch method strictout")
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """Sum of products of two vectors (torch docs: torch.dot)."""
     _check_dot("dot", input, tensor)
     return prims.dot(input, tensor)
 
 
-@op("torch method out")
+@op("torch method strictout")
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """`dot` with the first vector conjugated (torch docs: torch.vdot)."""
     _check_dot("vdot", input, other)
     return prims.dot(prims.conj(input), other)
 
 
-@op("torch method out")
+@op("torch method strictout")
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """Sum of products over both last dimensions; a 0-d operand scales (torch docs: torch.inner)."""
     if check_tensor(input, "inner")._a.ndim == 0 or check_tensor(other, "inner", "other", 2)._a.ndim == 0:
@@ -291,7 +291,7 @@ def addr(input: Tensor, vec1: Any, vec2: Any, *rest: Any, beta: Number = 1, alph
     return product.to(kind) if beta in _ZERO_BETA else input * beta + product
 
 
-@op("torch out")
+@op("torch strictout")
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """Sum of products over given dimensions of each tensor: the last `dims` of a with the first of b, or two lists of
     dimensions (torch docs: torch.tensordot)."""
@@ -354,7 +354,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     return (left * right).reshape([x * y for x, y in zip(a, b, strict=True)])
 
 
-@op("torch out linalg")
+@op("torch strictout linalg")
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """Product of matrices in the cheapest order; the first and last may be vectors (torch docs: torch.linalg.multi_dot)."""
     if len(tensors) < 2:

@@ -95,6 +95,7 @@ def _new(
         raise RuntimeError(f"{name}: only torch.strided layout is supported, got {layout}")
     shape = check_sizes(shape_of(size, name), name)
     if out is not None:
+        check_tensor(out, name, "out")
         if given is not None and given is not out.dtype:
             raise RuntimeError(f"{name}: dtype {given} does not match dtype of out parameter ({out.dtype})")
         rule = draw(out.dtype)
@@ -377,7 +378,7 @@ def _normal_each(mean: Any, std: Any, generator: Generator | None, out: Tensor |
             raise RuntimeError("normal expects all elements of std >= 0.0")
     sources = [x for x in (mean, std) if isinstance(x, Tensor)]
     shape = broadcast_shapes("normal", *(x._a.shape for x in sources))
-    dtype = model.dtype if out is None else out.dtype
+    dtype = model.dtype if out is None else check_tensor(out, "normal", "out").dtype
     draw = _normal(dtype, 0.0, 1.0 if isinstance(std, Tensor) else float(std))
     with no_grad():
         result = fresh(shape, dtype, model.device, generator, "normal", draw)

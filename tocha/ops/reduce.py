@@ -160,7 +160,7 @@ def _over(name: str, prim: Any, kernel: Any) -> Any:
 
     reduction.__name__ = name
     reduction.__doc__ = f"The extreme over dimensions; ties share the gradient (torch docs: torch.{name})."
-    return op("torch method out", short=_short(kernel, along=True))(reduction)
+    return op("torch method strictout", short=_short(kernel, along=True))(reduction)
 
 
 amax = _over("amax", prims.amax, cpu.reduce_max)
@@ -210,7 +210,7 @@ def _index_of(name: str, prim: Any) -> Any:
 
     index.__name__ = name
     index.__doc__ = f"The first index of the extreme, of the flattened tensor or along a dimension (torch docs: torch.{name})."
-    return op("torch method out")(index)
+    return op("torch method strictout")(index)
 
 
 argmax = _index_of("argmax", prims.argmax)
@@ -303,7 +303,7 @@ for _name, _prim in (("var", prims.var), ("std", prims.std)):
 # ---- norms
 
 
-@op("torch method out")
+@op("torch method strictout")
 def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     """Vector norm over dimensions, or 'fro'/'nuc' of matrices (torch docs: torch.norm)."""
     kind = check_dtype(dtype, "norm")
@@ -335,7 +335,7 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     return norm(input - other, p)
 
 
-@op("torch method inplace out")
+@op("torch method inplace strictout")
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Slices along `dim` scaled down to p-norm maxnorm where they exceed it (torch docs: torch.renorm)."""
     if input._a.ndim < 2:

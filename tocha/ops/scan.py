@@ -44,7 +44,7 @@ _cumulative("cumsum", prims.cumsum)
 _cumulative("cumprod", prims.cumprod)
 
 
-@op("torch method out")
+@op("torch method strictout")
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """log of the cumulative sum of exponentials (torch docs: torch.logcumsumexp)."""
     if input._a.dtype.kind in "biu":

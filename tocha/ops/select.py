@@ -52,7 +52,7 @@ def _short_where(condition: Any, input: Any = None, other: Any = None) -> Tensor
     return elementary.where(condition, input, other, dtype=a.dtype)
 
 
-@op("torch out", short=_short_where)
+@op("torch strictout", short=_short_where)
 def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     """input where the condition holds, else other, broadcast; of a condition alone its nonzero indices (torch docs:
     torch.where)."""

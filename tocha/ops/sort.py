@@ -149,13 +149,13 @@ def _ranks(name: str, values: Tensor, levels: Tensor, interpolation: str) -> Ten
     return ranks.round() if interpolation == "nearest" else ranks
 
 
-@op("torch method out")
+@op("torch method strictout")
 def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
     """Quantiles along a dimension; those of several levels in a new first dimension (torch docs: torch.quantile)."""
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
-@op("torch method out")
+@op("torch method strictout")
 def nanquantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear") -> Tensor:
     """Quantiles of the elements that aren't NaN (torch docs: torch.nanquantile)."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation)
@@ -186,7 +186,7 @@ def unique_consecutive(input: Tensor, return_inverse: bool = False, return_count
     return _distinct(input, dim, True, return_inverse, return_counts)
 
 
-@op("torch out")
+@op("torch strictout")
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """Whether each element is among test_elements (torch docs: torch.isin)."""
     given = next((a for a in (elements, test_elements) if isinstance(a, Tensor)), None)
@@ -217,7 +217,7 @@ def _search(name: str, edges: Tensor, values: Any, out_int32: bool, right: bool)
     return to(found, dtypes.int32) if out_int32 else found
 
 
-@op("torch out")
+@op("torch strictout")
 def searchsorted(
     sorted_sequence: Tensor,
     input: Any,
@@ -247,7 +247,7 @@ def searchsorted(
     return _search("searchsorted", sorted_sequence, input, out_int32, right or side == "right")
 
 
-@op("torch out")
+@op("torch strictout")
 def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
     """The bucket between sorted boundaries that each value falls in (torch docs: torch.bucketize)."""
     check_tensor(boundaries, "bucketize", "boundaries", 2)
@@ -286,7 +286,7 @@ def _range(name: str, values: Tensor, low: float, high: float) -> tuple[float, f
     return low, high
 
 
-@op("torch method out")
+@op("torch method strictout")
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """Counts in `bins` equal cells between min and max (the data's extremes if equal) (torch docs: torch.histc)."""
     if not input.is_floating_point():

@@ -18,13 +18,13 @@ from tocha.prims import arrange as prims
 from tocha.tensor import Tensor, wrap
 
 
-@op("torch method inplace out")
+@op("torch method inplace strictout")
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """Lower triangles of matrices (torch docs: torch.tril)."""
     return prims.tril(_matrices(input, "tril"), diagonal=check_int(diagonal, "tril", "diagonal"))
 
 
-@op("torch method inplace out")
+@op("torch method inplace strictout")
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """Upper triangles of matrices (torch docs: torch.triu)."""
     return prims.triu(_matrices(input, "triu"), diagonal=check_int(diagonal, "triu", "diagonal"))
@@ -63,7 +63,7 @@ def triu_indices(
     return _indices("triu_indices", row, col, offset, dtype, device, False)
 
 
-@op("torch method out")
+@op("torch method strictout")
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A square matrix with a vector on a diagonal, or a copy of a matrix's diagonal (torch docs: torch.diag)."""
     if input.ndim == 1:

@@ -66,7 +66,14 @@ class InplaceForm(Form):
 def _write_out(rule: Pointwise, name: str, out: Tensor, args: tuple[Any, ...]) -> Any:
     from tocha.dispatch.inplace import write_out
 
-    return write_out(name, rule, out, args, {})
+    return write_out(name, rule, out, args, {}, _of_its_own_type(rule, args))
+
+
+def _of_its_own_type(rule: Pointwise, args: tuple[Any, ...]) -> bool:
+    """Whether out= must have the result's type: for functions of one argument that compute in its type."""
+    if rule.name == "heaviside":
+        return True
+    return len(args) == 1 and rule.promote == "same" and rule.name != "logical_not" and args[0]._a.dtype.kind != "c"
 
 
 def check_operands(name: str, args: tuple[Any, ...], numbers: str = "both") -> None:

@@ -1,0 +1,88 @@
+"""out=: which types, shapes and places it may have. Which calls raise or warn is torch 2.13's behaviour."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+import tocha as torch
+
+A = torch.arange(1.0, 7.0).reshape(2, 3)
+S = torch.tensor([[4.0, 1.0], [1.0, 3.0]])
+INDEX = torch.tensor([[0, 1, 0]])
+
+OWN_TYPE = {
+    "argmax": lambda o: torch.argmax(A, 1, out=o), "mm": lambda o: torch.mm(A, A.t(), out=o), "matmul": lambda o: torch.matmul(A, A.t(), out=o),
+    "addmm": lambda o: torch.addmm(S, A, A.t(), out=o), "dot": lambda o: torch.dot(A[0], A[0], out=o),
+    "gather": lambda o: torch.gather(A, 0, INDEX, out=o), "index_select": lambda o: torch.index_select(A, 0, torch.tensor([1]), out=o),
+    "take": lambda o: torch.take(A, INDEX, out=o), "where": lambda o: torch.where(A > 2, A, A, out=o), "amax": lambda o: torch.amax(A, 1, out=o),
+    "max": lambda o: torch.max(A, 1, out=(o, torch.empty(0, dtype=torch.int64))), "sort": lambda o: torch.sort(A, out=(o, torch.empty(0).long())),
+    "norm": lambda o: torch.norm(A, dim=1, out=o), "softmax": lambda o: torch.softmax(A, 1, out=o), "tril": lambda o: torch.tril(A, out=o),
+    "inv": lambda o: torch.linalg.inv(S, out=o), "quantile": lambda o: torch.quantile(A, 0.5, 1, out=o), "abs": lambda o: torch.abs(A, out=o),
+    "round": lambda o: torch.round(A, out=o), "clamp": lambda o: torch.clamp(A, 0, 1, out=o), "isposinf": lambda o: torch.isposinf(A, out=o),
+    "searchsorted": lambda o: torch.searchsorted(A[0], A, out=o), "sum of a type": lambda o: torch.sum(A, 1, dtype=torch.float32, out=o),
+}  # fmt: skip
+CASTS = {
+    "add": lambda o: torch.add(A, 1, out=o), "exp": lambda o: torch.exp(A, out=o), "eq": lambda o: torch.eq(A, 1, out=o),
+    "cat": lambda o: torch.cat([A, A], out=o), "clamp": lambda o: torch.clamp(A, A, A, out=o), "lerp": lambda o: torch.lerp(A, A, 0.5, out=o),
+    "cumsum": lambda o: torch.cumsum(A, 1, out=o), "sum": lambda o: torch.sum(A, 1, out=o), "maximum": lambda o: torch.max(A, A, out=o),
+    "irfft": lambda o: torch.fft.irfft(torch.fft.rfft(A), out=o),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OWN_TYPE)
+def test_of_another_type(name):
+    out = torch.full((2,), 5.0, dtype=torch.float64)
+    with pytest.raises(RuntimeError):
+        OWN_TYPE[name](out)
+    assert out.tolist() == [5, 5]
+
+
+@pytest.mark.parametrize("name", CASTS)
+def test_of_a_type_the_result_casts_to(name):
+    out = torch.empty(0, dtype=torch.float64)
+    CASTS[name](out)
+    assert out.dtype is torch.float64 and out.numel()
+
+
+def test_of_a_type_the_result_does_not_cast_to():
+    with pytest.raises(RuntimeError, match="can't be cast to the desired output type"):
+        torch.add(A, 1, out=torch.empty(0, dtype=torch.int64))
+    with pytest.raises(TypeError, match="can't be cast to the desired output type"):
+        torch.cat([A, A], out=torch.empty(0, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("call", [*OWN_TYPE.values(), *CASTS.values()])
+def test_on_another_device(call):
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        call(torch.empty(2, device="meta"))
+
+
+@pytest.mark.parametrize(
+    "call", [lambda o: torch.mm(A, A.t(), out=o), lambda o: torch.rand(2, out=o), lambda o: torch.zeros(2, out=o)]
+)
+@pytest.mark.parametrize("out", [1, [torch.zeros(2, 2)]])
+def test_no_tensor(call, out):
+    with pytest.raises(TypeError):
+        call(out)
+
+
+@pytest.mark.parametrize(
+    "call", [lambda o: torch.mm(A, A.t(), out=o), lambda o: torch.add(S, 1, out=o), lambda o: torch.cat([S], out=o)]
+)
+def test_of_another_shape(call):
+    with pytest.warns(UserWarning, match="An output with one or more elements was resized"):
+        assert call(torch.zeros(7)).shape == (2, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert call(torch.zeros(0)).shape == (2, 2)
+
+
+def test_factories_take_any_shape():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for call in (torch.zeros, torch.ones, torch.rand, torch.randn):
+            assert call(2, 3, out=torch.zeros(7)).shape == (2, 3)
+        assert torch.arange(6, out=torch.zeros(1, 6)).tolist() == [[0, 1, 2, 3, 4, 5]]
+        assert torch.linspace(0, 1, 3, out=torch.zeros(3, 1)).tolist() == [[0], [0.5], [1]]
