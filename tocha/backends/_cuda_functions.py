@@ -152,7 +152,10 @@ class Functions:
     @staticmethod
     def may_share_memory(a: Any, b: Any) -> bool:
         """Whether the stretches of memory that two arrays span overlap. CuPy's refuses types that it only stores."""
-        if a.__class__ is not b.__class__ or a.device.id != b.device.id or not a.size or not b.size:
+        if a.__class__ is not b.__class__ or not a.size or not b.size:
+            return False
+        x, y = a.data.mem, b.data.mem
+        if x.ptr + x.size <= y.ptr or y.ptr + y.size <= x.ptr:
             return False
         (low, high), (other_low, other_high) = _span(a), _span(b)
         return low < other_high and other_low < high
@@ -250,6 +253,12 @@ class Functions:
     def pieces(count: int, bytes_each: int) -> list[slice]:
         """`range(count)` in one piece, unless its working memory is more than a GPU has to spare."""
         return cut(count, bytes_each, 16 << 30)
+
+    @staticmethod
+    def shifts_pay() -> bool:
+        """Whether a call for every tap of a convolution's kernel costs less than gathering columns: at 10 µs a call, no (on an H200
+        columns take 0.2 to 0.8 of the time)."""
+        return False
 
     # ---- host and device
 

@@ -278,6 +278,11 @@ def pieces(count: int, bytes_each: int) -> list[slice]:
     return cut(count, bytes_each, _CACHE)
 
 
+def shifts_pay() -> bool:
+    """Whether a call for every tap of a convolution's kernel costs less than gathering columns."""
+    return True
+
+
 def convolve(*arrays: Any, **params: Any) -> Any:
     """The convolution `conv` (tocha.prims.convolution); None if there is no kernel for it, or not on so few elements."""
     return native.convolutions().forward(*arrays, **params)

@@ -3,7 +3,7 @@ differentiation, so double backward needs nothing more; transposed convolution i
 
 A backend may have kernels for them (`xp.convolve`, …: on the CPU those of tocha.backends._native_conv take all but small ones). Otherwise
 windows are gathered into columns for a piece of the batch at a time and multiplied by BLAS; with one channel to a group, shifted
-arrays are multiplied.
+arrays are multiplied where many calls cost less than the columns' memory.
 Source of the column method: Chellapilla et al. 2006, "High Performance Convolutional Neural Networks for Document Processing".
 """
 
@@ -57,7 +57,7 @@ def conv(xp: Any, input: Any, weight: Any, bias: Any, *, stride: Shape, padding:
     x = pad_spatial(xp, input, padding)
     if not x.size or not weight.size:  # an empty sum
         out = xp.zeros((n, o, *sizes), x.dtype)
-    elif groups > 1 and weight.shape[1] == 1:
+    elif groups > 1 and weight.shape[1] == 1 and xp.shifts_pay():
         out = _depthwise(xp, x, weight, stride, dilation, sizes)
     else:
         out = _conv_columns(xp, x, weight, stride, dilation, groups, sizes)
@@ -150,7 +150,7 @@ def conv_input(
         out = xp.matmul(weight.reshape(o, per).T, xp.ascontiguousarray(g).reshape(n, o, length)).reshape(n, per, *size)
     else:
         whole = xp.zeros((n, groups, per, *padded), g.dtype)
-        if groups > 1 and per == 1:
+        if groups > 1 and per == 1 and xp.shifts_pay():
             _scatter_depthwise(xp, whole, g, weight, stride, dilation)
         else:
             matrix = weight.reshape(groups, o // groups, per * _product(kernel)).swapaxes(1, 2)
@@ -206,7 +206,7 @@ def conv_weight(
     sizes, length, per = g.shape[2:], _product(g.shape[2:]), c // groups
     x = pad_spatial(xp, input, padding)
     view = windows(xp, x, kernel, stride, dilation, sizes)
-    if groups > 1 and per == 1:
+    if groups > 1 and per == 1 and xp.shifts_pay():
         return _weight_depthwise(xp, g, view, kernel, groups)
     rows, k = per * _product(kernel), len(kernel)
     out = xp.zeros((groups, o // groups, rows), g.dtype)
