@@ -108,7 +108,12 @@ def _finish(graph: Graph, arrays: list[TraceArray], stand_ins: list[Tensor], see
     returned: list[Node | None] = [o._a.read() for o in outputs]
     if differentiable:
         tangents = [wrap(trace.placeholder("g", _dense(outputs[i]))) for i in differentiable]
-        grads = autograd.grad([outputs[i] for i in differentiable], [stand_ins[i] for i in wanted], tangents, allow_unused=True)
+        try:
+            grads = autograd.grad(
+                [outputs[i] for i in differentiable], [stand_ins[i] for i in wanted], tangents, allow_unused=True
+            )
+        except RuntimeError as error:  # forward alone is fine, so the error is for the user's own backward to raise
+            raise Unsupported(f"backward fails: {error}") from error
         returned += [None if g is None else g._a.read() for g in grads]
     _placeholders_first(graph)
     graph.output(returned)

@@ -1,0 +1,148 @@
+"""Compiled functions of tensors: values, gradients, writes to inputs, aliases, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tocha as torch
+import tocha.nn.functional as F
+from tocha import nn
+from tocha.aot import joint, partition, runtime
+
+
+def compiled(function: Callable[..., Any], *inputs: Any) -> runtime.Compiled:
+    """The function on nodes run one by one."""
+    return runtime.compile(function, inputs, runtime.by_running)
+
+
+def as_function(module: nn.Module) -> tuple[list[Any], Callable[..., Any]]:
+    """A module's tensors, and the loss as a function of them."""
+    names = [n for n, _ in (*module.named_parameters(), *module.named_buffers())]
+    tensors = [*module.parameters(), *module.buffers()]
+
+    def loss(x: Any, target: Any, *state: Any) -> list[Any]:
+        return [F.cross_entropy(torch.func.functional_call(module, dict(zip(names, state, strict=True)), (x,)), target)]
+
+    return tensors, loss
+
+
+def test_training_step_equals_eager() -> None:
+    model = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.GELU(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 10))
+    eager = copy.deepcopy(model)
+    x, target = torch.randn(8, 16), torch.arange(8)
+    tensors, loss = as_function(model)
+    call = compiled(loss, x, target, *tensors)
+    for _ in range(2):
+        call(x, target, *tensors)[0].backward()
+        F.cross_entropy(eager(x), target).backward()
+    for ours, theirs in zip((*model.parameters(), *model.buffers()), (*eager.parameters(), *eager.buffers()), strict=True):
+        assert torch.equal(ours, theirs)
+        assert not theirs.requires_grad or torch.equal(ours.grad, theirs.grad)
+
+
+def test_cheap_values_are_computed_again() -> None:
+    def chain(x: Any) -> list[Any]:
+        return [((x * 2).sin().exp().tanh() * 3).sum()]
+
+    x = torch.randn(100, requires_grad=True)
+    parts = partition.partition(joint.capture(chain, [x]))
+    assert [n.op for n in parts.saved] == ["placeholder"]
+
+
+def test_random_masks_are_saved() -> None:
+    def drop(x: Any) -> list[Any]:
+        return [F.dropout(x.exp(), 0.5).sum()]
+
+    x = torch.randn(100, requires_grad=True)
+    parts = partition.partition(joint.capture(drop, [x]))
+    assert not any(getattr(n.target, "impure", False) for n in parts.backward.nodes)
+    call = compiled(drop, x)
+    torch.manual_seed(1)
+    call(x)[0].backward()
+    got = x.grad
+    x.grad = None
+    torch.manual_seed(1)
+    drop(x)[0].backward()
+    assert torch.equal(got, x.grad)
+
+
+def test_results_that_alias() -> None:
+    def views(x: Any, y: Any) -> list[Any]:
+        z = x * 2
+        y.add_(1)
+        return [x, y[0], z, z[0], y]
+
+    x, y = torch.randn(2, 3), torch.zeros(2, 3)
+    call = compiled(views, x, y)
+    got = call(x, y)
+    assert got[0] is x and got[4] is y and torch.equal(y, torch.ones(2, 3))
+    got[1].fill_(5)
+    got[3].fill_(7)
+    assert y[0].tolist() == [5] * 3 and got[2][0].tolist() == [7] * 3
+
+
+def test_an_input_saved_and_then_changed() -> None:
+    def f(x: Any, w: Any) -> list[Any]:
+        y = (x.exp() * w).sum()  # backward computes exp again, from the x of then
+        x.mul_(2)
+        return [y]
+
+    x, w = torch.arange(3.0), torch.ones(3, requires_grad=True)
+    out = compiled(f, x, w)(x, w)[0]
+    out.backward()
+    assert x.tolist() == [0, 2, 4]
+    assert torch.equal(w.grad, torch.arange(3.0).exp())
+
+
+def test_a_backward_that_eager_refuses_is_not_compiled() -> None:
+    def f(x: Any, w: Any) -> list[Any]:
+        y = x * w
+        x.mul_(2)
+        return [y]
+
+    with pytest.raises(joint.Unsupported, match="modified by an inplace operation"):
+        compiled(f, torch.arange(3.0), torch.ones(3, requires_grad=True))
+
+
+def test_changing_a_saved_tensor_is_an_error() -> None:
+    x, w = torch.arange(3.0), torch.ones(3, requires_grad=True)
+    out = compiled(lambda x, w: [(x * w).sum()], x, w)(x, w)[0]
+    x.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.backward()
+
+
+def test_backward_twice() -> None:
+    w = torch.ones(3, requires_grad=True)
+    out = compiled(lambda w: [(w * w).sum()], w)(w)[0]
+    out.backward(retain_graph=True)
+    out.backward()
+    assert w.grad.tolist() == [4] * 3
+    with pytest.raises(RuntimeError, match="second time"):
+        out.backward()
+
+
+def test_double_backward_is_refused_in_words() -> None:
+    w = torch.ones(3, requires_grad=True)
+    out = compiled(lambda w: [w * w], w)(w)[0]
+    g = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="double backward"):
+        torch.autograd.grad(out, w, g, create_graph=True)
+
+
+def test_a_result_nobody_differentiates() -> None:
+    w = torch.ones(3, requires_grad=True)
+    first, second = compiled(lambda w: [w * 2, w * 3], w)(w)
+    second.sum().backward()
+    assert w.grad.tolist() == [3] * 3 and first.requires_grad
+
+
+def test_without_recording() -> None:
+    w = torch.ones(3, requires_grad=True)
+    with torch.no_grad():
+        (out,) = compiled(lambda w: [w * 2], w)(w)
+    assert not out.requires_grad

@@ -1,0 +1,160 @@
+"""Traced graphs as functions of tensors: compile, run, put history on the results, write mutated inputs back.
+
+    compile(function, inputs, compiler) -> callable(*inputs)
+
+`compiler(graph)` turns a graph of primitives into a callable from a list of arrays to a list of arrays, whose results share no
+memory with its inputs or each other: `by_running`, or the inductor's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tocha.aot import run
+from tocha.aot.joint import Result, Traced, capture
+from tocha.aot.partition import partition
+from tocha.autograd.graph import Node, Version, check_unchanged, version_of
+from tocha.autograd.mode import state
+from tocha.dispatch.prim import edge_of
+from tocha.fx import Graph
+from tocha.tensor import Tensor, wrap
+
+Arrays = list[Any]
+Run = Callable[[Arrays], Arrays]
+Compiler = Callable[[Graph], Run]
+
+
+def by_running(graph: Graph) -> Run:
+    """The compiler that doesn't compile: nodes one by one on NumPy and eager kernels."""
+
+    def call(inputs: Arrays) -> Arrays:
+        seen: set[int] = {id(_owner(a)) for a in inputs}
+        outputs = []
+        for a in run.run(graph, inputs):
+            if a is not None and id(_owner(a)) in seen:
+                a = a.copy("K")
+            seen.add(id(_owner(a)))
+            outputs.append(a)
+        return outputs
+
+    return call
+
+
+def _owner(a: Any) -> Any:
+    while getattr(a, "base", None) is not None:
+        a = a.base
+    return a
+
+
+def compile(function: Callable[..., Sequence[Any]], inputs: Sequence[Tensor], compiler: Compiler) -> Compiled:
+    """`function` compiled for inputs like these. Its tensors must be all arguments; Unsupported and DataDependent say why not."""
+    recording = bool(state.grad)
+    traced = capture(function, inputs)
+    if not traced.wanted or not recording:
+        return Compiled(traced, compiler(traced.graph), None, [])
+    parts = partition(traced)
+    position = {n: i for i, n in enumerate(n for n in traced.graph.nodes if n.op == "placeholder")}
+    saved_inputs = [-1 if i in _pinned(traced) else i for i in (position.get(n, -1) for n in parts.saved)]
+    return Compiled(traced, compiler(parts.forward), _Lazy(compiler, parts.backward), saved_inputs)
+
+
+def _pinned(traced: Traced) -> set[int]:
+    return set(traced.mutated)
+
+
+class _Lazy:
+    """A backward graph, compiled when first needed."""
+
+    def __init__(self, compiler: Compiler, graph: Graph) -> None:
+        self.compiler, self.graph = compiler, graph
+        self.made: Run | None = None
+
+    def __call__(self, arrays: Arrays) -> Arrays:
+        if self.made is None:
+            self.made = self.compiler(self.graph)
+        return self.made(arrays)
+
+
+class Compiled:
+    """Calls a forward, and records a node that calls the backward. `saved_inputs[k]` is the input that the k-th saved array is, or -1."""
+
+    def __init__(self, traced: Traced, forward: Run, backward: Run | None, saved_inputs: list[int]) -> None:
+        self.traced, self.forward, self.backward, self.saved_inputs = traced, forward, backward, saved_inputs
+        self.count = traced.values + len(traced.mutated)
+
+    def __call__(self, *inputs: Tensor) -> list[Any]:
+        traced = self.traced
+        arrays = self.forward([t._a for t in inputs])
+        outs = [wrap(a) for a in arrays[: self.count]]
+        if self.backward is not None and state.grad:
+            self._record(inputs, outs, arrays[self.count :])
+        results = [_result(r, inputs, outs) for r in traced.results]
+        for i, new in zip(traced.mutated, outs[traced.values :], strict=True):
+            inputs[i].copy_(new)
+        return [
+            _view_of_input(r, inputs) if r.kind == "input view" else got for r, got in zip(traced.results, results, strict=True)
+        ]
+
+    def _record(self, inputs: Sequence[Tensor], outs: list[Tensor], saved: Arrays) -> None:
+        traced = self.traced
+        edges = tuple([edge_of(inputs[i]) if inputs[i].requires_grad else None for i in traced.wanted])
+        numbers = tuple([inputs[i]._nr for i in traced.wanted])
+        node = CompiledBackward(edges, numbers if any(numbers) else None, len(traced.differentiable))
+        node.run, node.saved = self.backward, saved
+        node.like = [outs[i]._a for i in traced.differentiable]
+        node.inputs = [(version_of(inputs[i]), inputs[i]) for i in self.saved_inputs if i >= 0]
+        for number, i in enumerate(traced.differentiable):
+            outs[i]._rg, outs[i]._node, outs[i]._nr = True, node, number
+        kept = {id(a) for a in saved}
+        node.outputs_kept = [(version_of(o), o._a) for o in outs if id(o._a) in kept]
+
+
+def _result(r: Result, inputs: Sequence[Tensor], outs: list[Tensor]) -> Any:
+    if r.kind == "value":
+        return outs[r.index]
+    if r.kind == "input":
+        return inputs[r.index]
+    if r.kind == "value view":
+        return outs[r.index].as_strided(r.shape, r.strides, r.offset)
+    return r.value
+
+
+def _view_of_input(r: Result, inputs: Sequence[Tensor]) -> Tensor:
+    x = inputs[r.index]
+    return x.as_strided(r.shape, r.strides, x.storage_offset() + r.offset)
+
+
+class CompiledBackward(Node):
+    """The tape's record of a compiled forward."""
+
+    __slots__ = ("inputs", "like", "outputs_kept", "run", "saved")
+    inputs: list[tuple[Version, Tensor]]
+    like: Arrays
+    outputs_kept: list[tuple[Version, Any]]
+    run: Run | None
+    saved: Arrays | None
+
+    def release(self) -> None:
+        self.saved = None
+
+    def apply(self, grad: Any) -> Sequence[Tensor | None]:
+        if self.saved is None or self.run is None:
+            raise RuntimeError(
+                "Trying to backward through the graph a second time: the compiled function has freed what it saved. Specify "
+                "retain_graph=True if you need to backward through the graph a second time."
+            )
+        grads = list(grad) if isinstance(grad, (list, tuple)) else [grad]
+        if state.grad and any(g is not None and g.requires_grad for g in grads):
+            raise RuntimeError(
+                "torch.compile does not support double backward: call the function outside torch.compile "
+                "(torch._dynamo.disable) where create_graph=True is needed"
+            )
+        for version, tensor in self.inputs:
+            check_unchanged(version, self, tensor)
+        for version, array in self.outputs_kept:
+            check_unchanged(version, self, wrap(array))
+        given = [np.zeros(a.shape, a.dtype) if g is None else g._a for g, a in zip(grads, self.like, strict=True)]
+        return [None if a is None else wrap(a) for a in self.run([*self.saved, *given])]
