@@ -56,6 +56,15 @@ _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt
 _SUM = "reassoc nsz contract"
 
 
+_LONG, _INTERLEAVED = 4, 4
+
+
+def _is_long(loop: Loop) -> bool:
+    """Whether a loop runs over all units and waits for chains of operations (a polynomial) rather than for memory: then several
+    vectors side by side fill the wait. Rows may be short, and would be left to the remainder loop."""
+    return loop.stop is Size("hi") and sum(isinstance(x, Fma) for x in walk(loop.body)) >= _LONG
+
+
 def literal(value: float | int | bool, type: str) -> str:
     """A constant as LLVM spells it: floats as the bits of a double."""
     if type == "bool":
@@ -194,7 +203,7 @@ class _Function:
         tail = [
             f"  br label %latch{number}", f"latch{number}:", f"  {after} = add nuw nsw i64 {index}, 1",
             f"  {after}.more = icmp slt i64 {after}, {stop}",
-            f"  br i1 {after}.more, label %loop{number}, label %exit{number}{self.module.loop_hints(group)}", f"exit{number}:",
+            f"  br i1 {after}.more, label %loop{number}, label %exit{number}{self.module.loop_hints(group, _is_long(s))}", f"exit{number}:",
         ]  # fmt: skip
         self.stack[-1].lines += head + inner.lines + tail
 
@@ -376,12 +385,14 @@ class _Module:
         self.nodes.append(text)
         return f"!{len(self.nodes) - 1}"
 
-    def loop_hints(self, group: str | None) -> str:
+    def loop_hints(self, group: str | None, long: bool) -> str:
         if group is None:
             return ""
-        parallel = self.metadata(f'!{{!"llvm.loop.parallel_accesses", {group}}}')
-        own = len(self.nodes)
-        return f", !llvm.loop {self.metadata(f'distinct !{{!{own}, {parallel}}}')}"
+        hints = [self.metadata(f'!{{!"llvm.loop.parallel_accesses", {group}}}')]
+        if long:
+            hints.append(self.metadata(f'!{{!"llvm.loop.interleave.count", i32 {_INTERLEAVED}}}'))
+        own = f"!{len(self.nodes)}"
+        return ", !llvm.loop " + self.metadata(f"distinct !{{{', '.join([own, *hints])}}}")
 
 
 def generate(kernel: Kernel, has_fma: bool = True) -> str:
