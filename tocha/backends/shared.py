@@ -9,6 +9,7 @@ import numpy as np
 
 from tocha.dtypes import HALF_NP
 
+_ndarray = np.ndarray
 _FLOAT32 = np.dtype(np.float32)
 NUMBERS = (np.generic, bool, int, float, complex)  # what NumPy hands back for 0-d results
 
@@ -52,7 +53,7 @@ def narrowed(cast: Callable[[Any, Any], Any], got: Any, half: Any) -> Any:
     """A kernel's results with those of type float32 rounded to `half`."""
     if got.__class__ is tuple:
         return tuple([narrowed(cast, g, half) for g in got])
-    if isinstance(got, NUMBERS):
+    if got.__class__ is not _ndarray and isinstance(got, NUMBERS):
         got = np.asarray(got)
     return cast(got, half) if got.dtype is _FLOAT32 else got
 
