@@ -40,9 +40,9 @@ def test_number_or_tensor_of_no_dimensions(call, expected):
 
 @pytest.mark.parametrize(("call", "expected"), CALLS)
 def test_other_tensors_are_refused(call, expected):
-    with pytest.raises(TypeError, match="must be (Number|float), not Tensor"):
+    with pytest.raises(TypeError, match=r"must be (Number|float), not Tensor"):
         call(lambda v: tensor([v]))
-    with pytest.raises(TypeError, match="must be (Number|float), not Tensor"):
+    with pytest.raises(TypeError, match=r"must be (Number|float), not Tensor"):
         call(lambda v: tensor(v, requires_grad=True))
 
 
