@@ -9,6 +9,7 @@ import numpy as np
 
 from tocha.backends import device_of, geometry, namespace
 from tocha.backends.lazy import Lazy
+from tocha.backends.strides import is_dense
 from tocha.tensor import Tensor
 
 _ndarray = np.ndarray
@@ -71,20 +72,10 @@ def shared(x: Tensor, y: Tensor) -> str:
     if x is y:
         return "wholly"
     a, b = (t._a.raw if t._a.__class__ is Lazy else t._a for t in (x, y))
-    if a.__class__ is not b.__class__ or not a.size or not b.size or not (_dense(a) and _dense(b)):
+    if a.__class__ is not b.__class__ or not a.size or not b.size or not (is_dense(a) and is_dense(b)):
         return ""
     xp = namespace(a)
     if device_of(a) != device_of(b) or not xp.may_share_memory(a, b):
         return ""
     same = xp.data_ptr(a) == xp.data_ptr(b) and a.nbytes == b.nbytes and geometry(a)[1] == geometry(b)[1]
     return "wholly" if same else "partly"
-
-
-def _dense(a: Any) -> bool:
-    """Whether the elements fill a stretch of memory, each once."""
-    expected = a.dtype.itemsize
-    for step, size in sorted((s, n) for s, n in zip(a.strides, a.shape, strict=True) if n != 1):
-        if step != expected:
-            return False
-        expected *= size
-    return True

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tocha import dtypes
+from tocha.backends import namespace
 from tocha.backends.shared import number
+from tocha.backends.strides import settled, uneven
 from tocha.device import device as Device
 from tocha.device import get_default_device
 from tocha.dtypes import dtype as DType
@@ -104,6 +106,14 @@ def infer_size(shape: Shape, numel: int) -> Shape:
     if numel % known:
         raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {numel}")
     return (*shape[:hole], numel // known, *shape[hole + 1 :])
+
+
+def settle(out: Tensor, *operands: Tensor) -> Tensor:
+    """A fresh result given the strides that torch's pointwise operators choose."""
+    arrays = [x._a for x in operands]
+    if out.__class__ is Tensor and out._view is None and uneven(arrays):
+        out._a = settled(out._a, arrays, namespace(out._a))
+    return out
 
 
 def to_device(where: Any) -> Device:

@@ -19,7 +19,7 @@ from tocha.dispatch.prim import prim
 from tocha.dispatch.registry import op
 from tocha.dtypes import BY_NAME
 from tocha.dtypes import dtype as DType
-from tocha.ops.arguments import check_dtype
+from tocha.ops.arguments import check_dtype, settle
 from tocha.prims import move
 from tocha.storage import lend
 from tocha.tensor import Tensor, wrap
@@ -59,7 +59,7 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     if device is not None:
         out = _move(out, device)
     if dtype is not None and dtype.np is not out._a.dtype:
-        out = move.cast(out, dtype=dtype.np)
+        out = settle(move.cast(out, dtype=dtype.np), out)
     if order is not None and order is not preserve_format:
         out = contiguous(out, memory_format=order)
     return clone(input) if copy and out is input else out
@@ -95,7 +95,7 @@ def clone(input: Tensor, *, memory_format: Any = preserve_format) -> Tensor:
     if memory_format in (channels_last, channels_last_3d):
         return _ordered(move.clone(input, order="C"), memory_format)
     dense = memory_format is preserve_format and 0 not in input._a.strides
-    return move.clone(input, order="K" if dense else "C")
+    return settle(move.clone(input, order="K"), input) if dense else move.clone(input, order="C")
 
 
 def _short_contiguous(input: Any, *order: Any) -> Tensor | None:

@@ -16,7 +16,7 @@ from tocha.dispatch.inplace import assign, check_writable, mutated, store
 from tocha.dispatch.override import in_memory
 from tocha.dispatch.registry import op
 from tocha.dtypes import dtype as DType
-from tocha.ops.arguments import Number, check_dtype, check_sizes, scalar_of, shape_of, to_device
+from tocha.ops.arguments import Number, check_dtype, check_sizes, scalar_of, settle, shape_of, to_device
 from tocha.tensor import Tensor, wrap, wrap_as
 
 Shape = tuple[int, ...]
@@ -107,7 +107,7 @@ def full_like(
     if order != tuple(range(len(shape))):
         inverse = tuple(int(i) for i in np.argsort(order))
         out = wrap(out._a.transpose(inverse))
-    return with_grad(out, requires_grad)
+    return with_grad(settle(out, input) if memory_format is preserve_format else out, requires_grad)
 
 
 def _stride_order(input: Tensor, memory_format: Any) -> Shape:

@@ -13,7 +13,7 @@ from tocha.dispatch.inplace import assign, check_writable, mutated
 from tocha.dispatch.override import in_memory
 from tocha.dispatch.promote import result_type
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import check_tensor, scalar_of
+from tocha.ops.arguments import check_tensor, scalar_of, settle
 from tocha.prims import elementary
 from tocha.prims import indexing as prims
 from tocha.prims.pointwise import broadcast_shapes
@@ -49,7 +49,7 @@ def _short_where(condition: Any, input: Any = None, other: Any = None) -> Tensor
     mask, a, b = condition._a, input._a, other._a
     if mask.dtype.kind != "b" or a.dtype is not b.dtype or not mask.shape == a.shape == b.shape:
         return None
-    return elementary.where(condition, input, other, dtype=a.dtype)
+    return settle(elementary.where(condition, input, other, dtype=a.dtype), condition, input, other)
 
 
 @op("torch strictout", short=_short_where)
@@ -68,7 +68,7 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     kind = result_type((input, other))
     arrays = (_operand(input, "where"), _operand(other, "where"))
     broadcast_shapes("where", condition._a.shape, *(a._a.shape for a in arrays))
-    return elementary.where(condition, *arrays, dtype=kind.np)
+    return settle(elementary.where(condition, *arrays, dtype=kind.np), condition, *arrays)
 
 
 def _where_method(self: Tensor, condition: Any, other: Any) -> Tensor:
@@ -100,7 +100,10 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """input with `value` where the mask holds, both broadcast (torch docs: Tensor.masked_fill)."""
     mask, filled = _mask(mask, "masked_fill"), _fill_value(input, value, "masked_fill")
     broadcast_shapes("masked_fill", input._a.shape, mask._a.shape)
-    return elementary.where(mask, filled, input, dtype=input._a.dtype)
+    out = elementary.where(mask, filled, input, dtype=input._a.dtype)
+    if out.__class__ is Tensor and not out._a.flags.c_contiguous:
+        out._a = out._a.copy("C")  # row-major whatever the input is, in torch
+    return out
 
 
 @op("method")

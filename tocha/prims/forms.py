@@ -12,8 +12,9 @@ import numpy as np
 from tocha import dtypes
 from tocha.autograd.graph import UNCOUNTED, version_of
 from tocha.autograd.mode import INFERENCE, state
-from tocha.backends import meta, namespace
+from tocha.backends import cpu, meta, namespace
 from tocha.backends.lazy import Lazy
+from tocha.backends.strides import settled
 from tocha.dispatch import override
 from tocha.dispatch.overlap import check_in_place, one_memory
 from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function
@@ -136,6 +137,8 @@ def _unary(rule: Pointwise, name: str) -> Callable[..., Any]:
                 r = rule.by_kernel([a], a.dtype, BOOL_NP if boolean else a.dtype, {}) if a.size >= least else None
                 if r is None:
                     r = state.run(eager, a)
+                if a.ndim > 1 and not a.flags.c_contiguous:
+                    r = settled(r, (a,), cpu)
                 result = _new(Tensor)
                 result._a = r if r.__class__ is _ndarray else _asarray(r)
                 result._rg = False
@@ -183,6 +186,8 @@ def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
                             r = state.run(eager, a, b)
                     except ValueError:
                         return plain(input, other)  # raises in words
+                    if a.ndim > 1 and not a.flags.c_contiguous:  # else NumPy's order of dimensions is torch's
+                        r = settled(r, (a, b), cpu)
                     result = _new(Tensor)
                     result._a = r if r.__class__ is _ndarray else _asarray(r)
                     result._rg = False

@@ -19,6 +19,7 @@ from tocha import dtypes
 from tocha.autograd.mode import state
 from tocha.backends import cpu, namespace, native
 from tocha.backends.lazy import Lazy
+from tocha.backends.strides import settled, uneven
 from tocha.dispatch import override
 from tocha.dispatch.bind import one_device, unusual
 from tocha.dispatch.override import INTERPRETERS
@@ -96,6 +97,8 @@ class Pointwise(Prim):
             raise
         if got.__class__ is not _ndarray or got.dtype is not found or got is arrays[0] or got is arrays[-1]:
             got = cpu.own_array(got, arrays, dtypes.bool_.np if self.output == "bool" else found)
+        if uneven(arrays):
+            got = settled(got, arrays, cpu)
         out = wrap(got)
         if wanted and state.grad and self.vjp is not None and self.output != "bool":
             record(self, args, (out,), params)
@@ -122,7 +125,9 @@ class Pointwise(Prim):
             arrays = [tensors.pop(0) if hasattr(a, "strides") else a for a in arrays]
             first = next(a for a in arrays if hasattr(a, "strides"))
         inner = _FLOAT32 if compute in HALF and self.half == "float32" else compute.np
-        return namespace(first).run_rule(self, arrays, compute.np, inner, target, params)
+        xp = namespace(first)
+        got = xp.run_rule(self, arrays, compute.np, inner, target, params)
+        return settled(got, arrays, xp, compute.np) if uneven(arrays) else got
 
     def by_kernel(self, operands: list[Any], inner: Any, target: Any, params: dict[str, Any], into: Any = None) -> Any:
         """The result of a native kernel, None if NumPy is to compute it."""

@@ -1,0 +1,55 @@
+"""The strides of pointwise results and copies of operands that lie differently in memory. Values from torch 2.13."""
+
+import pytest
+
+import tocha as torch
+
+
+def laid(shape, order, kind=torch.float32):
+    """Ones of a shape whose dimensions lie in memory in the given order, the outermost first."""
+    inverse = [order.index(i) for i in range(len(shape))]
+    return torch.ones([shape[i] for i in order], dtype=kind).permute(inverse)
+
+
+S = (3, 3, 3, 4)
+P, Q = laid(S, (3, 0, 1, 2)), laid(S, (1, 3, 2, 0))
+
+
+@pytest.mark.parametrize("big", [False, True])
+def test_the_first_operand_decides(big):
+    n = 200 if big else 3
+    a, b = torch.ones(n, n), torch.ones(n, n)
+    assert torch.add(a.t(), b).stride() == (1, n)
+    assert (b + a.t()).stride() == (n, 1)
+    assert torch.maximum(a.t(), b).stride() == (1, n)
+    assert (a.t() == b).stride() == (1, n)
+    assert torch.where(a.t() > 0, b, b).stride() == (1, n)
+    assert torch.lerp(a.t(), b, b).stride() == (1, n)
+    assert torch.addcmul(a.t(), b, b, value=2).stride() == (1, n)
+    assert (a.t().bfloat16() * b.bfloat16()).stride() == (1, n)
+
+
+def test_dimensions_that_it_does_not_decide_are_the_next_operand_s():
+    row = laid((1, 3, 3, 4), (0, 3, 1, 2))
+    assert (row + P).stride() == (9, 3, 1, 27)
+    assert (torch.ones(()) + Q).stride() == Q.stride()
+    image = torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    assert (torch.ones(1, 3, 1, 1) * image).stride() == image.stride()
+
+
+def test_an_operand_of_another_type_is_a_copy_first():
+    spread = torch.ones(1, 2, 1).expand(4, 2, 2)
+    other = laid((4, 2, 2), (2, 1, 0), torch.float64)
+    assert (spread + other).stride() == (4, 2, 1)
+    assert (spread.double() + other).stride() == (4, 2, 1)
+    assert (spread + other.float()).stride() == (1, 4, 8)
+
+
+def test_copies_and_likes_of_expanded_tensors():
+    spread = torch.ones(1, 2, 1).expand(4, 2, 2)
+    assert spread.to(torch.float16).stride() == (4, 2, 1)
+    assert torch.empty_like(P[..., ::2]).stride() == (9, 3, 1, 27)
+    assert torch.zeros_like(Q, dtype=torch.int64).stride() == Q.stride()
+    assert P.clone().stride() == P.stride()
+    assert torch.ones(3, 3).masked_fill(torch.ones(3, 3).t() > 0, 1.0).stride() == (3, 1)
+    assert torch.ones(3, 3).t().masked_fill(torch.ones(3, 3) > 0, 1.0).stride() == (3, 1)

@@ -1,0 +1,104 @@
+"""The strides of results: which dimension of a pointwise result lies where in memory, as torch decides it.
+
+Dimensions are sorted by the operands' strides: the first operand that has an opinion on two dimensions (that is, strides that differ and
+aren't 0 there) decides; without one they stay in order (torch docs: tensor_attributes, "memory format"; the rule was found by trying).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tocha.backends.meta import MetaArray, contiguous_strides
+
+Shape = tuple[int, ...]
+
+
+def uneven(operands: Sequence[Any]) -> bool:
+    """Whether some operand isn't contiguous, so that the order of a result's dimensions is in question."""
+    for x in operands:
+        if hasattr(x, "flags") and x.ndim > 1 and not x.flags.c_contiguous:
+            return True
+    return False
+
+
+def result_strides(shape: Shape, itemsize: int, operands: Sequence[Any], common: Any = None) -> Shape:
+    """The strides in bytes of a new array that a pointwise operator on `operands` (arrays; anything else is left out) fills. Operands of
+    another type than the `common` one are first made copies of that type."""
+    arrays = [_Cast(x, common) if common is not None and x.dtype is not common else x for x in operands if hasattr(x, "strides")]
+    if all(x.shape == shape for x in arrays):
+        steps = [tuple([s // x.dtype.itemsize for s in x.strides]) for x in arrays]
+        if all(s == steps[0] for s in steps) and is_dense(arrays[0]):
+            return tuple([s * itemsize for s in steps[0]])
+    if 0 in shape:
+        return contiguous_strides(shape, itemsize)
+    votes = [_spread(x, shape) for x in arrays if x.shape]
+    order = list(range(len(shape)))[::-1]  # from the innermost dimension on
+    for i in range(1, len(order)):
+        place = i
+        for other in range(i - 1, -1, -1):
+            sign = _compare(order[other], order[place], shape, votes)
+            if sign > 0:
+                order[other], order[place] = order[place], order[other]
+                place = other
+            elif sign < 0:
+                break
+    strides, step = [0] * len(shape), itemsize
+    for d in order:
+        strides[d] = step
+        step *= shape[d]
+    return tuple(strides)
+
+
+class _Cast:
+    """What a cast of an array to another type looks like."""
+
+    __slots__ = ("dtype", "shape", "strides")
+
+    def __init__(self, x: Any, dtype: Any) -> None:
+        self.shape, self.dtype = x.shape, dtype
+        self.strides = result_strides(x.shape, dtype.itemsize, (x,))
+
+
+def _spread(x: Any, shape: Shape) -> Shape:
+    """The operand's strides in the result's dimensions, 0 where it is broadcast."""
+    lead = len(shape) - len(x.shape)
+    return (0,) * lead + tuple([0 if n == 1 and m != 1 else s for n, m, s in zip(x.shape, shape[lead:], x.strides, strict=True)])
+
+
+def _compare(a: int, b: int, shape: Shape, votes: list[Shape]) -> int:
+    """1 if dimension a is to lie outside of dimension b, -1 if inside, 0 if no operand says."""
+    for strides in votes:
+        if not strides[a] or not strides[b]:
+            continue
+        if strides[a] != strides[b]:
+            return 1 if strides[a] > strides[b] else -1
+        if shape[a] > shape[b]:
+            return 1
+    return 0
+
+
+def is_dense(a: Any) -> bool:
+    """Whether the elements fill a stretch of memory, each once."""
+    expected = a.dtype.itemsize
+    for step, size in sorted([(s, n) for s, n in zip(a.strides, a.shape, strict=True) if n != 1]):
+        if step != expected:
+            return False
+        expected *= size
+    return True
+
+
+def settled(result: Any, operands: Sequence[Any], xp: Any, common: Any = None) -> Any:
+    """A fresh result with the strides that it has in torch: itself, or a copy."""
+    want = result_strides(result.shape, result.dtype.itemsize, operands, common)
+    if result.strides == want:
+        return result
+    if result.__class__ is MetaArray:
+        return MetaArray(result.shape, result.dtype, want)
+    if any(n > 1 and have != wanted for n, have, wanted in zip(result.shape, result.strides, want, strict=True)):
+        order = sorted(range(result.ndim), key=lambda d: -want[d])
+        new = xp.empty(tuple([result.shape[d] for d in order]), result.dtype)
+        flat = xp.restride(new, result.shape, want)
+        flat[...] = result
+        return flat
+    return xp.restride(result, result.shape, want)
