@@ -202,7 +202,7 @@ def test_pointwise_text_computes_the_rule(name: str) -> None:
     out = np.full(300, 77, np.float32)
     interpret(generate(kernel.kernel), [out, x], [PARAMS[name][n] for n in kernel.params], 300, {}, 64)
     want = expected(name, [x], PARAMS.get(name, {}))
-    np.testing.assert_allclose(out, want, rtol=2e-6, atol=1e-7)
+    np.testing.assert_allclose(out, want, rtol=2e-6, atol=6e-7 if name == "gelu" else 1e-7)  # 1 + erf is right to 3e-7
 
 
 def test_strided_and_mixed_text_computes_the_rule() -> None:
