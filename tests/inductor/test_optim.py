@@ -22,10 +22,23 @@ OPTIONS = [
     ("RMSprop", {"lr": 0.01}),
     ("RMSprop", {"lr": 0.1, "alpha": 0.4, "centered": True, "momentum": 0.9, "weight_decay": 0.01}),
     ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.01, "initial_accumulator_value": 0.5}),
+    ("Adamax", {"lr": 0.01}),
+    ("Adamax", {"lr": 0.01, "weight_decay": 0.1, "maximize": True, "eps": 1e-3}),
+    ("Adadelta", {"lr": 0.5}),
+    ("Adadelta", {"lr": 0.5, "rho": 0.5, "weight_decay": 0.1, "maximize": True}),
+    ("NAdam", {"lr": 0.01}),
+    ("NAdam", {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True}),
+    ("RAdam", {"lr": 0.01}),
+    ("RAdam", {"lr": 0.01, "betas": (0.5, 0.9), "weight_decay": 0.1}),
+    ("RAdam", {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True}),
+    ("ASGD", {"lr": 0.1}),
+    ("ASGD", {"lr": 0.1, "lambd": 0.1, "t0": 5, "weight_decay": 0.1, "maximize": True}),
+    ("Rprop", {"lr": 0.1}),
+    ("Rprop", {"lr": 0.1, "etas": (0.3, 1.7), "step_sizes": (0.01, 0.15), "maximize": True}),
 ]
 
 
-MODULES = ("adam", "sgd", "rmsprop", "adagrad")
+MODULES = ("adam", "sgd", "rmsprop", "adagrad", "adamax", "adadelta", "nadam", "radam", "asgd", "rprop")
 
 
 @pytest.fixture
@@ -52,7 +65,7 @@ def choose(way, monkeypatch):
     monkeypatch.setattr(native_lists, "ON", way == "kernels")
     if way == "tensors":
         for module in MODULES:
-            monkeypatch.setattr(f"tocha.optim.{module}.fused_update", lambda rule, columns, *_: range(len(columns["param"])))
+            monkeypatch.setattr(f"tocha.optim.{module}.fused_update", lambda rule, columns, *_, **__: range(len(columns["param"])))
 
 
 def train(name, options, dtype, steps=20, way="kernels", monkeypatch=None, shapes=SHAPES):
@@ -113,7 +126,7 @@ def _rows():
     return [plain, torch.randn(3, 4).t(), torch.randn(4, dtype=torch.complex64), torch.randn(5, dtype=torch.float64), torch.randn(6)[::2]]
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "RMSprop", "Adagrad"])
+@pytest.mark.parametrize("name", ["SGD", "Adam", "RMSprop", "Adagrad", "Adamax", "Adadelta", "NAdam", "RAdam", "ASGD", "Rprop"])
 def test_rows_it_does_not_know_are_done_on_tensors(name, left, monkeypatch):
     def run(way):
         choose(way, monkeypatch)

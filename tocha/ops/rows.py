@@ -38,8 +38,8 @@ class OnElements:
         return value if self.half is None else value.astype(self.half).astype(self.o.float32)
 
     def _number(self, x: Any) -> Any:
-        """A number in a sum, which is rounded first (in a product it isn't)."""
-        return x if self.half is None else x.astype(self.half).astype(self.o.float32)
+        """A number in a sum, which is rounded first (in a product it isn't); one written in the rule is exact in any type."""
+        return x if self.half is None or x.__class__ is float else x.astype(self.half).astype(self.o.float32)
 
     def regularised(self, param: Any, grad: Any, weight_decay: Any, maximize: bool) -> Any:
         if maximize:
@@ -87,39 +87,77 @@ class OnElements:
     def over(self, x: Any, number: Any) -> Any:
         return self._run("true_divide", x, number)
 
+    def inverse(self, number: Any, x: Any) -> Any:
+        return self._run("true_divide", self._number(number), x)
+
+    def magnitude(self, x: Any) -> Any:
+        return self._run("abs", x)
+
+    def product(self, x: Any, y: Any) -> Any:
+        return self._run("mul", x, y)
+
+    def replace(self, x: Any, y: Any) -> Any:
+        return y
+
+    def toward(self, x: Any, y: Any, share: Any) -> Any:
+        return self._run("add", x, self._run("mul", self._run("sub", y, x), share))
+
+    def scale_by_sign(self, x: Any, sign: Any, up: Any, down: Any) -> Any:
+        o, larger, smaller = self.o, self._run("mul", x, self._number(up)), self._run("mul", x, self._number(down))
+        return o.where(o.gt(sign, 0), larger, o.where(o.lt(sign, 0), smaller, x))
+
+    def clamp(self, x: Any, low: Any, high: Any) -> Any:
+        return self._run("clamp_scalar", x, min=low, max=high)
+
+    def zero_below(self, x: Any, sign: Any) -> Any:
+        return self.o.where(self.o.lt(sign, 0), 0, x)
+
+    def sign(self, x: Any) -> Any:
+        return self._run("sign", x)
+
+    shifted, scaled, divided, times, quotient = plus, scale, over, product, over
+
 
 def fused_update(
-    rule: Rule, columns: dict[str, list[Any]], numbers: Callable[[float], dict[str, Any]], steps: list[Any] | None = None
+    rule: Rule,
+    columns: dict[str, list[Any]],
+    numbers: Callable[..., dict[str, Any]],
+    steps: list[Any] | None = None,
+    beside: Sequence[list[Any]] = (),
 ) -> Sequence[int]:
     """Run `rule` on the rows of `columns` (a list of tensors for each operand, by name); returns the numbers of the rows that are left.
 
-    `numbers(step)` are the rule's numbers and flags at a step (1 without `steps`); `steps` are the rows' counters, counted up
-    here for rows that are done.
+    `numbers(step, …)` are the rule's numbers and flags at a step (1 without `steps`); `steps` are the rows' counters, counted up
+    here for rows that are done. `beside` are lists of one-element tensors, one a row, whose values `numbers` takes too.
     Left are rows of other devices and types, with strides, or with one memory for two of their tensors; all rows if one tensor is of a
-    class of its own, while gradients are recorded and while a mode is on.
+    class of its own, while gradients of one are recorded and while a mode is on.
     """
     first, count = next((name, len(column)) for name, column in columns.items())
     left = range(count)
-    if mode.grad or FUNCTION_MODES or INTERPRETERS or not count:
+    if FUNCTION_MODES or INTERPRETERS or not count:
         return left
     for column in columns.values():
-        if not _plain(column):
+        if not _plain(column) or (mode.grad and any(t._rg for t in column)):
             return left
     counters = _counters(steps) if steps else []
-    if counters is None:
+    others = [_counters(column) for column in beside]
+    if counters is None or None in others:
         return left
     arrays = {name: [t._a for t in column] for name, column in columns.items()}
-    now = [a.item() + 1.0 for a in counters] if counters else [1.0] * count
+    now: list[Any] = [a.item() + 1.0 for a in counters] if counters else [1.0] * count
+    if others:
+        now = list(zip(now, *[[a.item() for a in column or ()] for column in others], strict=True))
     kinds = [a.dtype for a in arrays[first]]
     if now.count(now[0]) == count and kinds.count(kinds[0]) == count:
         groups: dict[Any, Sequence[int]] = {(kinds[0], now[0]): left}
     else:
         groups = _groups(kinds, now)
     done: list[int] = []
-    for (dtype, step), rows in groups.items():
+    for (dtype, given), rows in groups.items():
+        step, *values = given if others else (given,)
         if step < _EXACT:
             chosen = arrays if rows is left else {name: [column[i] for i in rows] for name, column in arrays.items()}
-            ran = _run(rule, dtype, rows, chosen, numbers(step))
+            ran = _run(rule, dtype, rows, chosen, numbers(step, *values))
             for i in ran if counters else ():
                 counters[i][()] = step
             done += ran
@@ -147,8 +185,8 @@ def _counters(steps: list[Any]) -> list[Any] | None:
     return arrays if len(set(map(id, arrays))) == len(arrays) and {a.size for a in arrays} == {1} else None
 
 
-def _groups(kinds: list[Any], steps: list[float]) -> dict[Any, Sequence[int]]:
-    """Row numbers by dtype and step."""
+def _groups(kinds: list[Any], steps: list[Any]) -> dict[Any, Sequence[int]]:
+    """Row numbers by dtype and step (and values beside it)."""
     found: dict[Any, list[int]] = {}
     for i, key in enumerate(zip(kinds, steps, strict=True)):
         found.setdefault(key, []).append(i)

@@ -89,3 +89,60 @@ class OnTensors:
     def over(self, x: Any, number: Any) -> Any:
         """x / number, of a temporary x."""
         return x / number if self.differentiable else x.div_(number)
+
+    def shifted(self, x: Any, number: Any) -> Any:
+        """x + number, anew."""
+        return x.add(number)
+
+    def scaled(self, x: Any, number: Any) -> Any:
+        """x * number, anew."""
+        return x * number
+
+    def divided(self, x: Any, number: Any) -> Any:
+        """x / number, anew."""
+        return x / number
+
+    def inverse(self, number: Any, x: Any) -> Any:
+        """number / x, anew."""
+        return number / x
+
+    def magnitude(self, x: Any) -> Any:
+        """|x|, anew."""
+        return x.abs()
+
+    def times(self, x: Any, y: Any) -> Any:
+        """x * y, of a temporary x."""
+        return x * y if self.differentiable else x.mul_(y)
+
+    def quotient(self, x: Any, y: Any) -> Any:
+        """x / y, of a temporary x."""
+        return x / y if self.differentiable else x.div_(y)
+
+    def product(self, x: Any, y: Any) -> Any:
+        """x * y, anew."""
+        return x * y
+
+    def replace(self, x: Any, y: Any) -> Any:
+        """x = y."""
+        return x.copy_(y)
+
+    def toward(self, x: Any, y: Any, share: Any) -> Any:
+        """x += (y - x) * share."""
+        return x.add_(y.sub(x).mul_(share))
+
+    def scale_by_sign(self, x: Any, sign: Any, up: Any, down: Any) -> Any:
+        """x *= up where `sign` is above 0, down where it is below; the factors are rounded to x's type."""
+        factor = tocha.ones_like(sign).masked_fill_(sign > 0, up).masked_fill_(sign < 0, down)
+        return x.copy_(x.clone() * factor) if self.differentiable else x.mul_(factor)
+
+    def clamp(self, x: Any, low: Any, high: Any) -> Any:
+        """x = min(max(x, low), high)."""
+        return x.copy_(x.clone().clamp(low, high)) if self.differentiable else x.clamp_(low, high)
+
+    def zero_below(self, x: Any, sign: Any) -> Any:
+        """0 where `sign` is below 0, else x; anew."""
+        return x.masked_fill(sign < 0, 0)
+
+    def sign(self, x: Any) -> Any:
+        """-1, 0 or 1, anew."""
+        return x.sign()

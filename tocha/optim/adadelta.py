@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from ._common import (
     RuleOptimizer,
-    add_scaled_,
     any_complex,
     check_call,
     check_lr,
@@ -14,11 +13,10 @@ from ._common import (
     column,
     new_step,
     real_views,
-    regularised,
     scalars,
-    snapshot,
     zeros_like,
 )
+from ._rule import OnTensors, Rule, fused_update
 from .optimizer import ParamsT
 
 __all__ = ["Adadelta", "adadelta"]
@@ -111,16 +109,37 @@ def adadelta(
         capturable=capturable,
         differentiable=differentiable,
     )
-    (lr,) = scalars(capturable or differentiable, lr)
-    for i, param in enumerate(params):
-        grad, square_avg, acc_delta = grads[i], square_avgs[i], acc_deltas[i]
+    keep = capturable or differentiable
+    (lr,) = scalars(keep, lr)
+    fixed = {"maximize": maximize, "penalty": weight_decay, "rho": rho, "share": 1 - rho, "eps": eps, "descent": -lr}
+    columns = {"param": params, "grad": grads, "square_avg": square_avgs, "acc_delta": acc_deltas}
+    operations = OnTensors(differentiable)
+    for i in range(len(params)) if keep else fused_update(_RULE, columns, lambda step: fixed, state_steps):
+        row = [column[i] for column in columns.values()]
         state_steps[i].add_(1)
-        grad = regularised(param, grad, weight_decay, maximize)
-        if has_complex:
-            param, grad, square_avg, acc_delta = real_views(param, grad, square_avg, acc_delta)
-        square_avg.mul_(rho).addcmul_(grad, grad, value=1 - rho)
-        root = square_avg.add(eps).sqrt_()
-        delta = acc_delta.add(eps).sqrt_()
-        delta = delta / root * grad if differentiable else delta.div_(root).mul_(grad)
-        acc_delta.mul_(rho).addcmul_(delta, delta, value=1 - rho)
-        add_scaled_(param, snapshot(delta, differentiable), -lr)
+        _RULE.apply(operations, *(real_views(*row) if has_complex else row), **fixed)
+
+
+def _apply(
+    o: Any,
+    param: Any,
+    grad: Any,
+    square_avg: Any,
+    acc_delta: Any,
+    *,
+    maximize: bool,
+    penalty: Any,
+    rho: Any,
+    share: Any,
+    eps: Any,
+    descent: Any,
+) -> tuple[Any, ...]:
+    grad = o.regularised(param, grad, penalty, maximize)
+    square_avg = o.mean_square(square_avg, grad, rho, share)
+    delta = o.quotient(o.root(o.shifted(acc_delta, eps)), o.root(o.shifted(square_avg, eps)))
+    delta = o.times(delta, grad)
+    acc_delta = o.mean_square(acc_delta, delta, rho, share)
+    return o.add_scaled(param, o.kept(delta), descent), square_avg, acc_delta
+
+
+_RULE = Rule("adadelta", _apply, read=("grad",))

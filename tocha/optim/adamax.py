@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import tocha
-
 from ._common import (
     RuleOptimizer,
-    add_quotient_,
     any_complex,
     check_betas,
     check_call,
@@ -20,11 +17,10 @@ from ._common import (
     column,
     new_step,
     real_views,
-    regularised,
     scalars,
-    snapshot,
     zeros_like,
 )
+from ._rule import OnTensors, Rule, fused_update
 from .optimizer import ParamsT
 
 __all__ = ["Adamax", "adamax"]
@@ -122,14 +118,38 @@ def adamax(
     )
     keep = capturable or differentiable
     lr, beta1, beta2 = scalars(keep, lr, beta1, beta2)
-    for i, param in enumerate(params):
-        grad, exp_avg, exp_inf = grads[i], exp_avgs[i], exp_infs[i]
+    fixed = {"maximize": maximize, "penalty": weight_decay, "share1": 1 - beta1, "beta2": beta2, "eps": eps}
+
+    def numbers(step: Any) -> dict[str, Any]:
+        return {**fixed, "descent": -(lr / (1 - beta1**step))}
+
+    columns = {"param": params, "grad": grads, "exp_avg": exp_avgs, "exp_inf": exp_infs}
+    operations = OnTensors(differentiable)
+    for i in range(len(params)) if keep else fused_update(_RULE, columns, numbers, state_steps):
+        row = [column[i] for column in columns.values()]
         state_steps[i].add_(1)
         step = state_steps[i].clone() if keep else state_steps[i].item()
-        grad = regularised(param, grad, weight_decay, maximize)
-        if has_complex:
-            param, grad, exp_avg, exp_inf = real_views(param, grad, exp_avg, exp_inf)
-        exp_avg.lerp_(grad, 1 - beta1)
-        exp_inf.copy_(tocha.maximum(exp_inf * beta2, grad.abs() + eps))
-        size = lr / (1 - beta1**step)
-        add_quotient_(param, snapshot(exp_avg, differentiable), snapshot(exp_inf, differentiable), -size)
+        _RULE.apply(operations, *(real_views(*row) if has_complex else row), **numbers(step))
+
+
+def _apply(
+    o: Any,
+    param: Any,
+    grad: Any,
+    exp_avg: Any,
+    exp_inf: Any,
+    *,
+    maximize: bool,
+    penalty: Any,
+    share1: Any,
+    beta2: Any,
+    eps: Any,
+    descent: Any,
+) -> tuple[Any, ...]:
+    grad = o.regularised(param, grad, penalty, maximize)
+    exp_avg = o.lerp(exp_avg, grad, share1)
+    exp_inf = o.maximum(o.scale(exp_inf, beta2), o.plus(o.magnitude(grad), eps))
+    return o.add_quotient(param, o.kept(exp_avg), o.kept(exp_inf), descent), exp_avg, exp_inf
+
+
+_RULE = Rule("adamax", _apply, read=("grad",))

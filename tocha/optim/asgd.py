@@ -8,7 +8,6 @@ import tocha
 
 from ._common import (
     RuleOptimizer,
-    add_scaled_,
     any_complex,
     check_call,
     check_lr,
@@ -16,11 +15,10 @@ from ._common import (
     column,
     new_step,
     real_views,
-    regularised,
     scalars,
-    scale_,
     zeros_like,
 )
+from ._rule import OnTensors, Rule, fused_update
 from .optimizer import ParamsT
 
 __all__ = ["ASGD", "asgd"]
@@ -129,24 +127,44 @@ def asgd(
     )
     keep = capturable or differentiable
     (lr,) = scalars(keep, lr)
-    for i, param in enumerate(params):
-        grad, average, mu, eta = grads[i], axs[i], mus[i], etas[i]
-        if has_complex:
-            param, grad, average = real_views(param, grad, average)
+    flags = {"maximize": maximize, "penalty": weight_decay}
+
+    def numbers(step: Any, mu: Any, eta: Any) -> dict[str, Any]:
+        averaging = capturable or bool(mu != 1)
+        return {**flags, "shrink": 1 - lambd * eta, "descent": -eta, "averaging": averaging, "share": mu if averaging else 1.0}
+
+    columns = {"param": params, "grad": grads, "ax": axs}
+    operations = OnTensors(differentiable)
+    for i in range(len(params)) if keep else fused_update(_RULE, columns, numbers, state_steps, [mus, etas]):
+        row = [column[i] for column in columns.values()]
         state_steps[i].add_(1)
-        step = state_steps[i].clone() if keep else state_steps[i].item()
-        grad = regularised(param, grad, weight_decay, maximize)
-        rate = eta.clone() if keep else eta.item()
-        scale_(param, 1 - lambd * rate)
-        add_scaled_(param, grad, -rate)
-        if capturable or mu.item() != 1:
-            average.add_(param.sub(average).mul_(mu))
-        else:
-            average.copy_(param)
-        new_rate = lr / ((1 + lambd * lr * step) ** alpha)
+        now = (x[i].clone() if keep else x[i].item() for x in (state_steps, mus, etas))
+        _RULE.apply(operations, *(real_views(*row) if has_complex else row), **numbers(*now))
+    for step, mu, eta in zip(state_steps, mus, etas, strict=True):
         if keep:
-            eta.copy_(new_rate)
+            eta.copy_(lr / ((1 + lambd * lr * step.clone()) ** alpha))
             mu.copy_(1 / (step - t0).clamp(min=1))
         else:
-            eta.fill_(new_rate)
-            mu.fill_(1 / max(1, step - t0))
+            eta.fill_(lr / ((1 + lambd * lr * step.item()) ** alpha))
+            mu.fill_(1 / max(1, step.item() - t0))
+
+
+def _apply(
+    o: Any,
+    param: Any,
+    grad: Any,
+    ax: Any,
+    *,
+    maximize: bool,
+    penalty: Any,
+    shrink: Any,
+    descent: Any,
+    averaging: bool,
+    share: Any,
+) -> tuple[Any, ...]:
+    grad = o.regularised(param, grad, penalty, maximize)
+    param = o.add_scaled(o.scale(param, shrink), grad, descent)
+    return param, o.toward(ax, param, share) if averaging else o.replace(ax, param)
+
+
+_RULE = Rule("asgd", _apply, read=("grad",))

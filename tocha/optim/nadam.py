@@ -8,7 +8,6 @@ import tocha
 
 from ._common import (
     RuleOptimizer,
-    add_quotient_,
     any_complex,
     check_betas,
     check_call,
@@ -17,12 +16,10 @@ from ._common import (
     column,
     new_step,
     real_views,
-    regularised,
     scalars,
-    scale_,
-    snapshot,
     zeros_like,
 )
+from ._rule import OnTensors, Rule, fused_update
 from .optimizer import ParamsT
 
 __all__ = ["NAdam", "nadam"]
@@ -145,24 +142,52 @@ def nadam(
     )
     keep = capturable or differentiable
     lr, beta1, beta2 = scalars(keep, lr, beta1, beta2)
-    penalty = 0 if decoupled_weight_decay else weight_decay
-    for i, param in enumerate(params):
-        grad, exp_avg, exp_avg_sq = grads[i], exp_avgs[i], exp_avg_sqs[i]
-        if has_complex:
-            param, grad, exp_avg, exp_avg_sq = real_views(param, grad, exp_avg, exp_avg_sq)
+    fixed = {
+        "maximize": maximize,
+        "decay": weight_decay != 0 and decoupled_weight_decay,
+        "penalty": 0.0 if decoupled_weight_decay else weight_decay,
+        "shrink": 1 - lr * weight_decay,
+        "share1": 1 - beta1,
+        "beta2": beta2,
+        "share2": 1 - beta2,
+        "eps": eps,
+    }
+
+    def mu(step: Any) -> Any:
+        return beta1 * (1.0 - 0.5 * (0.96 ** (step * momentum_decay)))
+
+    def numbers(step: Any, product: Any) -> dict[str, Any]:
+        follow = mu(step + 1)
+        return {
+            **fixed,
+            "correction2": 1 - beta2**step,
+            "descent": -lr * (1.0 - mu(step)) / (1.0 - product),
+            "momentum": -lr * follow / (1.0 - product * follow),
+        }
+
+    for step, product in zip(state_steps, mu_products, strict=True):
+        product.mul_(mu(step + 1 if keep else step.item() + 1))
+    columns = {"param": params, "grad": grads, "exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs}
+    operations = OnTensors(differentiable)
+    for i in range(len(params)) if keep else fused_update(_RULE, columns, numbers, state_steps, [mu_products]):
+        row = [column[i] for column in columns.values()]
         state_steps[i].add_(1)
-        step = state_steps[i].clone() if keep else state_steps[i].item()
-        grad = regularised(param, grad, penalty, maximize)
-        if weight_decay != 0 and decoupled_weight_decay:
-            scale_(param, 1 - lr * weight_decay)
-        mu = beta1 * (1.0 - 0.5 * (0.96 ** (step * momentum_decay)))
-        mu_next = beta1 * (1.0 - 0.5 * (0.96 ** ((step + 1) * momentum_decay)))
-        mu_products[i].mul_(mu)
-        product = mu_products[i].clone() if keep else mu_products[i].item()
-        exp_avg.lerp_(grad, 1 - beta1)
-        exp_avg_sq.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-        root = exp_avg_sq.div(1 - beta2**step).sqrt()
-        denominator = root.add(eps) if differentiable else root.add_(eps)
-        add_quotient_(param, grad, denominator, -lr * (1.0 - mu) / (1.0 - product))
-        momentum = snapshot(exp_avg, differentiable)
-        add_quotient_(param, momentum, denominator, -lr * mu_next / (1.0 - product * mu_next))
+        now = (x[i].clone() if keep else x[i].item() for x in (state_steps, mu_products))
+        _RULE.apply(operations, *(real_views(*row) if has_complex else row), **numbers(*now))
+
+
+def _apply(
+    o: Any, param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, *, maximize: bool, decay: bool, penalty: Any, shrink: Any, share1: Any,
+    beta2: Any, share2: Any, eps: Any, correction2: Any, descent: Any, momentum: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    grad = o.regularised(param, grad, penalty, maximize)
+    if decay:
+        param = o.scale(param, shrink)
+    exp_avg = o.lerp(exp_avg, grad, share1)
+    exp_avg_sq = o.mean_square(exp_avg_sq, grad, beta2, share2)
+    denominator = o.plus(o.root(o.divided(exp_avg_sq, correction2)), eps)
+    param = o.add_quotient(param, grad, denominator, descent)
+    return o.add_quotient(param, o.kept(exp_avg), denominator, momentum), exp_avg, exp_avg_sq
+
+
+_RULE = Rule("nadam", _apply, read=("grad",))

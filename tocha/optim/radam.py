@@ -16,13 +16,11 @@ from ._common import (
     column,
     new_step,
     real_views,
-    regularised,
     scalars,
-    scale_,
-    snapshot,
     square_root,
     zeros_like,
 )
+from ._rule import OnTensors, Rule, fused_update
 from .optimizer import ParamsT
 
 __all__ = ["RAdam", "radam"]
@@ -125,34 +123,70 @@ def radam(
     )
     keep = capturable or differentiable
     lr, beta1, beta2 = scalars(keep, lr, beta1, beta2)
-    penalty = 0 if decoupled_weight_decay else weight_decay
-    for i, param in enumerate(params):
-        grad, exp_avg, exp_avg_sq = grads[i], exp_avgs[i], exp_avg_sqs[i]
-        if has_complex:
-            param, grad, exp_avg, exp_avg_sq = real_views(param, grad, exp_avg, exp_avg_sq)
+    rho_inf = 2 / (1 - beta2) - 1
+    fixed = {
+        "maximize": maximize,
+        "decay": weight_decay != 0 and decoupled_weight_decay,
+        "penalty": 0.0 if decoupled_weight_decay else weight_decay,
+        "shrink": 1 - lr * weight_decay,
+        "share1": 1 - beta1,
+        "beta2": beta2,
+        "share2": 1 - beta2,
+        "lr": lr,
+        "eps": eps,
+    }
+
+    def numbers(step: Any) -> dict[str, Any]:
+        correction2 = 1 - beta2**step
+        rho = rho_inf - 2 * step * (beta2**step) / correction2
+        found = {**fixed, "correction1": 1 - beta1**step, "rectified": True}
+        if capturable:  # the branch has to be data, not control flow, to be captured
+            factor = _rectification(rho.clamp(min=5.0), rho_inf) * square_root(correction2)
+            return {**found, "root2": factor, "rectification": rho > 5.0}
+        rectified = bool(rho > 5.0)
+        if not rectified:
+            return {**found, "rectified": False, "root2": 0.0, "rectification": 0.0}
+        return {**found, "root2": square_root(correction2), "rectification": _rectification(rho, rho_inf)}
+
+    columns = {"param": params, "grad": grads, "exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs}
+    operations = _Captured(differentiable) if capturable else OnTensors(differentiable)
+    for i in range(len(params)) if keep else fused_update(_RULE, columns, numbers, state_steps):
+        row = [column[i] for column in columns.values()]
         state_steps[i].add_(1)
         step = state_steps[i].clone() if keep else state_steps[i].item()
-        grad = regularised(param, grad, penalty, maximize)
-        if weight_decay != 0 and decoupled_weight_decay:
-            scale_(param, 1 - lr * weight_decay)
-        exp_avg.lerp_(grad, 1 - beta1)
-        exp_avg_sq.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-        direction = snapshot(exp_avg, differentiable) / (1 - beta1**step) * lr
-        correction2 = 1 - beta2**step
-        rho_inf = 2 / (1 - beta2) - 1
-        rho = rho_inf - 2 * step * (beta2**step) / correction2
-        if capturable:
-            # The branch has to be data, not control flow, to be captured.
-            factor = _rectification(rho.clamp(min=5.0), rho_inf) * square_root(correction2)
-            factor = tocha.where(rho > 5.0, factor / (exp_avg_sq.sqrt() + eps), tocha.ones_like(exp_avg_sq))
-            param.sub_(direction * factor)
-        elif rho > 5.0:
-            root = exp_avg_sq.sqrt()
-            denominator = root.add(eps) if differentiable else root.add_(eps)
-            adaptive = square_root(correction2) / denominator
-            param.add_(direction * adaptive * _rectification(rho, rho_inf), alpha=-1.0)
-        else:
-            param.add_(direction, alpha=-1.0)
+        _RULE.apply(operations, *(real_views(*row) if has_complex else row), **numbers(step))
+
+
+def _apply(
+    o: Any, param: Any, grad: Any, exp_avg: Any, exp_avg_sq: Any, *, maximize: bool, decay: bool, penalty: Any, shrink: Any, share1: Any,
+    beta2: Any, share2: Any, lr: Any, eps: Any, correction1: Any, rectified: bool, root2: Any, rectification: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    grad = o.regularised(param, grad, penalty, maximize)
+    if decay:
+        param = o.scale(param, shrink)
+    exp_avg = o.lerp(exp_avg, grad, share1)
+    exp_avg_sq = o.mean_square(exp_avg_sq, grad, beta2, share2)
+    direction = o.scaled(o.divided(o.kept(exp_avg), correction1), lr)
+    if rectified:
+        adaptive = o.inverse(root2, o.plus(o.root(exp_avg_sq), eps))
+        direction = o.scaled(o.product(direction, adaptive), rectification)
+    return o.add_scaled(param, direction, -1.0), exp_avg, exp_avg_sq
+
+
+_RULE = Rule("radam", _apply, read=("grad",))
+
+
+class _Captured(OnTensors):
+    """The operations where whether to rectify is a tensor: the last factor is a condition, and 1 is taken where it doesn't hold."""
+
+    def product(self, x: Any, y: Any) -> Any:
+        return x, y
+
+    def scaled(self, x: Any, number: Any) -> Any:
+        if isinstance(x, tuple):
+            direction, adaptive = x
+            return direction * tocha.where(number, adaptive, tocha.ones_like(adaptive))
+        return super().scaled(x, number)
 
 
 def _rectification(rho: Any, rho_inf: float) -> Any:

@@ -17,6 +17,7 @@ from ._common import (
     real_views,
     zeros_like,
 )
+from ._rule import OnTensors, Rule, fused_update
 from .optimizer import ParamsT
 
 __all__ = ["Rprop", "rprop"]
@@ -110,21 +111,25 @@ def rprop(
         capturable=capturable,
         differentiable=differentiable,
     )
-    for i, param in enumerate(params):
-        grad, prev, step_size = grads[i], prevs[i], step_sizes[i]
-        if has_complex:
-            param, grad, prev, step_size = real_views(param, grad, prev, step_size)
+    fixed = {"maximize": maximize, "down": etaminus, "up": etaplus, "least": step_size_min, "most": step_size_max}
+    columns = {"param": params, "grad": grads, "prev": prevs, "step_size": step_sizes}
+    operations = OnTensors(differentiable)
+    keep = capturable or differentiable
+    for i in range(len(params)) if keep else fused_update(_RULE, columns, lambda step: fixed, state_steps):
+        row = [column[i] for column in columns.values()]
         state_steps[i].add_(1)
-        if maximize:
-            grad = grad.neg()
-        agreement = grad * (prev.clone() if differentiable else prev)
-        turned = agreement < 0
-        factor = tocha.ones_like(grad).masked_fill_(agreement > 0, etaplus).masked_fill_(turned, etaminus)
-        if differentiable:
-            step_size.copy_((step_size.clone() * factor).clamp(step_size_min, step_size_max))
-        else:
-            step_size.mul_(factor).clamp_(step_size_min, step_size_max)
-        # Where the sign turned the last step overshot: no step now, and no comparison at the next one.
-        grad = grad.masked_fill(turned, 0)
-        param.addcmul_(grad.sign(), step_size.clone() if differentiable else step_size, value=-1)
-        prev.copy_(grad)
+        _RULE.apply(operations, *(real_views(*row) if has_complex else row), **fixed)
+
+
+def _apply(
+    o: Any, param: Any, grad: Any, prev: Any, step_size: Any, *, maximize: bool, down: Any, up: Any, least: Any, most: Any
+) -> tuple[Any, ...]:
+    grad = o.regularised(param, grad, 0.0, maximize)
+    agreement = o.product(grad, o.kept(prev))
+    step_size = o.clamp(o.scale_by_sign(step_size, agreement, up, down), least, most)
+    # Where the sign turned the last step overshot: no step now, and no comparison at the next one.
+    grad = o.zero_below(grad, agreement)
+    return o.add_product(param, o.sign(grad), o.kept(step_size), -1), o.replace(prev, grad), step_size
+
+
+_RULE = Rule("rprop", _apply, read=("grad",))
