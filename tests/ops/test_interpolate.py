@@ -102,3 +102,50 @@ def test_shuffles_undo_each_other_and_copy():
     assert F.channel_shuffle(x, 2)[0, :, 0, 0].tolist() == [0.0, 8.0, 4.0, 12.0]
     F.pixel_shuffle(x, 1).zero_()
     assert x.sum().item() == 120.0
+
+
+BYTES = [
+    ({"size": (3, 4), "mode": "bilinear"}, [[62, 54, 109, 165], [197, 61, 52, 108], [140, 196, 123, 51]]),
+    (
+        {"size": (7, 4), "mode": "bicubic"},
+        [
+            [0, 66, 125, 181],
+            [99, 35, 106, 162],
+            [200, 16, 78, 133],
+            [204, 53, 54, 110],
+            [177, 202, 0, 88],
+            [142, 238, 72, 54],
+            [124, 178, 198, 30],
+        ],
+    ),
+    ({"size": (3, 4), "mode": "bilinear", "antialias": True}, [[68, 51, 104, 156], [181, 96, 57, 103], [149, 188, 108, 50]]),
+    (
+        {"size": (3, 8), "mode": "bicubic", "antialias": True},
+        [[99, 43, 23, 60, 93, 122, 152, 175], [199, 189, 132, 53, 33, 60, 97, 119], [130, 158, 196, 210, 149, 57, 30, 63]],
+    ),
+    (
+        {"scale_factor": (0.7, 1.3), "mode": "bicubic"},
+        [[46, 26, 39, 78, 103, 130, 164], [221, 190, 76, 0, 53, 82, 115], [147, 170, 228, 204, 26, 24, 63]],
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "expected"), BYTES)
+def test_bytes_are_resized_with_integer_weights(options, expected):
+    x = (torch.arange(30) * 37 % 256).to(torch.uint8).reshape(1, 1, 5, 6)
+    got = F.interpolate(x, **options)
+    assert got.dtype is torch.uint8
+    assert got[0, 0].tolist() == expected
+
+
+def test_channels_of_a_single_column_stay_apart():
+    """torch repeats the first channel in channels_last memory."""
+    x = torch.arange(60).to(torch.uint8).reshape(1, 5, 3, 4)
+    options = {"size": (2, 1), "mode": "bilinear"}
+    assert torch.equal(F.interpolate(x.to(memory_format=torch.channels_last), **options), F.interpolate(x, **options))
+
+
+def test_bytes_in_one_or_three_dimensions_are_refused():
+    for shape, mode in (((1, 1, 4), "linear"), ((1, 1, 4, 4, 4), "trilinear")):
+        with pytest.raises(NotImplementedError, match="Byte"):
+            F.interpolate(torch.zeros(shape, dtype=torch.uint8), scale_factor=2, mode=mode)

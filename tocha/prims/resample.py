@@ -161,6 +161,37 @@ def _apply(xp: Any, x: Any, axis: int, table: tuple[Any, Any, Any]) -> Any:
     return out
 
 
+@functools.lru_cache(maxsize=256)
+def _integer_taps(spec: Spec) -> tuple[Any, Any, int]:
+    """(index, weight, bits): weights of 16-bit integers with as many binary digits behind the point as fit, for images of bytes."""
+    index, weight, used = taps(spec, np.float64)
+    weight = np.where(used, weight, 0.0)
+    for t in range(1, index.shape[1]):  # taps beyond the border count for the element there, before they are rounded
+        again = used[:, t] & (index[:, t] == index[:, t - 1])
+        weight[again, t] += weight[again, t - 1]
+        weight[again, t - 1] = 0.0
+    largest, bits = weight.max(initial=0.0), 0
+    while bits < 22 and int(0.5 + largest * (1 << (bits + 1))) < 1 << 15:
+        bits += 1
+    scaled = weight * (1 << bits)
+    return index, np.trunc(scaled + np.copysign(0.5, scaled)).astype(np.int32), bits
+
+
+def _fixed_point(xp: Any, x: Any, specs: tuple[Spec, ...]) -> Any:
+    """Bytes resampled one dimension after the other, the last first, each rounded to bytes (as Pillow's resize does)."""
+    first = x.ndim - len(specs)
+    for i in reversed(range(len(specs))):
+        if specs[i][1] == specs[i][2] and not specs[i][4]:
+            continue
+        index, weight, bits = _integer_taps(specs[i])
+        shape = (-1,) + (1,) * (x.ndim - first - i - 1)
+        total: Any = 1 << (bits - 1)
+        for t in range(index.shape[1]):
+            total = total + xp.take(x, xp.asarray(index[:, t]), axis=first + i) * xp.asarray(weight[:, t]).reshape(shape)
+        x = xp.clip(total >> bits, 0, 255).astype(x.dtype)
+    return x
+
+
 def _places(x: Any) -> Any:
     return np.float64 if x.dtype == np.float64 else np.float32
 
@@ -178,6 +209,8 @@ def resample(xp: Any, input: Any, *, specs: tuple[Spec, ...]) -> Any:
     """The last len(specs) dimensions of input resampled."""
     first = input.ndim - len(specs)
     exact = all(s[0] in _EXACT for s in specs)
+    if input.dtype.kind == "u" and not exact and specs[0][0] != "area":
+        return _fixed_point(xp, input, specs)
     x = input if exact or input.dtype.kind in "fc" else input.astype(xp.float64)
     order = sorted(range(len(specs)), key=lambda i: specs[i][2] / max(specs[i][1], 1))  # shrink first
     for i in order:
