@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tocha.backends.meta import MetaArray
+from tocha.dispatch.batching import RULES
 from tocha.dispatch.interpret import pop, push
 from tocha.dispatch.override import HOLLOW, NO_DISPATCH, Hollow, stacks
 from tocha.dispatch.prim import Prim
@@ -107,7 +108,7 @@ class Vmap:
         if prim.name in _SHAPE_FROM_VALUES:
             raise RuntimeError(f"vmap: {prim.name}: the shape of the result depends on values, so that examples may differ in it")
         values = [a.value if m else a for a, m in zip(args, mine, strict=True)]
-        rule = prim.batch or _BY_NAME.get(prim.name) or _BY_FAMILY.get(prim.family)
+        rule = prim.batch or _BY_NAME.get(prim.name) or RULES.get(prim.name) or _BY_FAMILY.get(prim.family)
         got = rule(prim, values, mine, params, self.size) if rule is not None else None
         if got is None:
             got = _one_by_one(prim, values, mine, params, self.size)
@@ -294,7 +295,7 @@ _BY_NAME: dict[str, Callable[..., Any]] = {
     "permute": _with(lambda p, n: {"dims": (0, *(d + 1 for d in p["dims"]))}),
     "view": _reshape,
     "expand": _expand,
-    "unsqueeze": _shift("dim"),
+    "unsqueeze": _with(lambda p, n: {"dim": p["dim"] + 1}),
     "squeeze": _shift("dims"),
     "slice": _with(lambda p, n: {"index": (_ALL, *p["index"])}),
     "index_scatter": _with(lambda p, n: {"index": (_ALL, *p["index"]), "shape": (n, *p["shape"])}),
