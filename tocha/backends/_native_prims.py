@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tocha.backends import native
+from tocha.backends import _native_rows, native
 from tocha.dtypes import HALF_NP
 
 _ndarray = np.ndarray
@@ -119,58 +119,8 @@ _ORDERED = _FLOAT_NP | frozenset(np.dtype(t) for t in (np.int8, np.int16, np.int
 # ---- rows
 
 
-def _rows(x: Any, dim: int) -> tuple[int, int] | None:
-    """Number and length of the rows along `dim`, if that is the last and memory is contiguous."""
-    if x.ndim == 0 or dim not in (-1, x.ndim - 1) or not x.flags.c_contiguous or not x.size:
-        return None
-    n = x.shape[-1]
-    return x.size // n, n
-
-
 def _work(rows: int, n: int) -> Any:
     return native.remember(("rows", rows, n), lambda: np.array([rows, max(1, 8192 // n), n], np.int64))
-
-
-def _on_rows(name: str, outputs: int = 1) -> Run:
-    def run(arrays: list[Any], params: dict[str, Any]) -> Any:
-        x = arrays[0]
-        found = _rows(x, params["dim"])
-        modules = native.inductor()
-        if found is None or modules is None or x.dtype not in _FLOAT_NP or x.ndim == 0:
-            return None
-        if any(a.dtype is not x.dtype or a.shape != x.shape or not a.flags.c_contiguous for a in arrays):
-            return None
-        names = modules.lower.NP_TYPES
-        builtin = native.kernel((name, x.dtype), lambda: getattr(modules.rows, name)(names[x.dtype], names[_compute(x.dtype)]))
-        if builtin is None:
-            return None
-        out = np.empty(x.shape, x.dtype)
-        builtin(out, *arrays, _work(*found))
-        return out
-
-    return run
-
-
-def _extreme(sign: int, both: bool) -> Run:
-    def run(arrays: list[Any], params: dict[str, Any]) -> Any:
-        x, dim, keepdim = arrays[0], params["dim"], params["keepdim"]
-        if x.dtype not in _ORDERED or not x.shape:
-            return None
-        everything = dim is None
-        found = ((1, x.size) if x.flags.c_contiguous and x.size else None) if everything else _rows(x, dim)
-        modules = native.inductor()
-        if found is None or modules is None or found[1] >= 1 << 30 or (everything and found[1] > 1 << 18):
-            return None
-        names = modules.lower.NP_TYPES
-        builtin = native.kernel(("argmax", sign, x.dtype), lambda: modules.rows.argmax(names[x.dtype], sign))
-        if builtin is None:
-            return None
-        shape = ((1,) * x.ndim if keepdim else ()) if everything else (*x.shape[:-1], *((1,) if keepdim else ()))
-        values, indices = np.empty(shape, x.dtype), np.empty(shape, _INT64)
-        builtin(values, indices, x, _work(*found))
-        return (values, indices) if both else indices
-
-    return run
 
 
 def _is_vector(a: Any, n: int) -> bool:
@@ -367,21 +317,6 @@ def _cross_entropy_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
     return out
 
 
-def _logsumexp(arrays: list[Any], params: dict[str, Any]) -> Any:
-    x, dim = arrays[0], params["dim"]
-    found = _rows(x, dim[0]) if len(dim) == 1 else None
-    modules = native.inductor()
-    if found is None or modules is None or x.dtype not in _FLOAT_NP:
-        return None
-    names = modules.lower.NP_TYPES
-    builtin = native.kernel(("logsumexp", x.dtype), lambda: modules.rows.logsumexp(names[x.dtype], names[_compute(x.dtype)]))
-    if builtin is None:
-        return None
-    out = np.empty((*x.shape[:-1], 1) if params["keepdim"] else x.shape[:-1], x.dtype)
-    builtin(out, x, _work(*found))
-    return out
-
-
 # ---- copies
 
 
@@ -456,10 +391,8 @@ RUNS: dict[str, Run] = {
     "amax": _simple("amax", _ORDERED), "amin": _simple("amin", _ORDERED),
     "any": _simple("any", _ORDERED | {_BOOL}, _BOOL), "all": _simple("all", _ORDERED | {_BOOL}, _BOOL),
     "count_nonzero": _simple("count_nonzero", _ORDERED | {_BOOL}, _INT64), "var": _var, "std": _std, "vector_norm": _norm,
-    "max_dim": _extreme(1, True), "min_dim": _extreme(-1, True), "argmax": _extreme(1, False), "argmin": _extreme(-1, False),
-    "softmax": _on_rows("softmax"), "log_softmax": _on_rows("log_softmax"), "softmax_backward": _on_rows("softmax_backward"),
-    "log_softmax_backward": _on_rows("log_softmax_backward"),
+    **_native_rows.RUNS,
     "mse": _mse, "mse_backward": _mse_backward, "cross_entropy": _cross_entropy, "cross_entropy_backward": _cross_entropy_backward,
-    "logsumexp": _logsumexp, "cast": _cast, "clone": _clone, "where": _where, "keep": _keep,
+    "cast": _cast, "clone": _clone, "where": _where, "keep": _keep,
     "standardize": _standardize, "standardize_backward": _standardize_backward,
 }  # fmt: skip

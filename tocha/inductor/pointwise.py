@@ -23,6 +23,7 @@ from tocha.inductor.loop_ir import (
     Kernel,
     Load,
     Loop,
+    Node,
     Param,
     Read,
     Size,
@@ -138,7 +139,7 @@ class _Places:
     def _checked(self, start: Expr, stop: Expr, store: Any, hard: Expr, exact: Any) -> tuple[Statement, ...]:
         """The fast loop, which notes whether an element was hard, and if so another over the hard ones."""
         again = Index("again")
-        rename = _Renamer(self.element, again)
+        rename = Renamer(self.element, again)
         slow = If(rename(hard), (Store(store.buffer, rename(store.offset), rename(exact)),))
         return (
             Declare("any_hard", "i32", Const(0, "i32")),
@@ -148,15 +149,15 @@ class _Places:
         )
 
 
-class _Renamer:
-    """Expressions with one node replaced."""
+class Renamer:
+    """Expressions and statements with one expression replaced."""
 
     def __init__(self, old: Expr, new: Expr) -> None:
         self.known: dict[Any, Any] = {old: new}
 
     def __call__(self, x: Any) -> Any:
         if x not in self.known:
-            fields = [tuple(map(self, v)) if v.__class__ is tuple else self(v) if isinstance(v, Expr) else v for v in x.__dict__.values()]
+            fields = [tuple(map(self, v)) if v.__class__ is tuple else self(v) if isinstance(v, Node) else v for v in x.__dict__.values()]
             self.known[x] = x.__class__(*fields)
         return self.known[x]
 

@@ -54,8 +54,12 @@ class Row:
 
     def load(self, name: str, j: Expr, whole: bool = True) -> Expr:
         """Element j of the row; with `whole` false, of a vector that all rows share."""
+        return self.loaded(name, self.start + j if whole else j)
+
+    def loaded(self, name: str, offset: Expr) -> Expr:
+        """What a buffer has at an offset, in the type elements are computed with in."""
         type = self.buffers[name]
-        value: Expr = Load(name, self.start + j if whole else j, type)
+        value: Expr = Load(name, offset, type)
         return convert(Convert(value, "f32") if type in HALVES else value, self.compute)
 
     def per_row(self, name: str) -> Expr:
@@ -134,9 +138,9 @@ def _log(x: Expr) -> Expr:
     return elementary("log", x, hard=None)
 
 
-def softmax(type: str, compute: str) -> Kernel:
+def softmax(type: str, compute: str, along: type[Row] = Row) -> Kernel:
     """e^(x - max) over its sum."""
-    row = Row({"out": type, "x": type}, compute)
+    row = along({"out": type, "x": type}, compute)
     top = row.max(lambda j: row.load("x", j))
     if type == compute:
         (total,) = row.sums(lambda j: _exp(row.load("x", j) - top), out="out")
@@ -148,9 +152,9 @@ def softmax(type: str, compute: str) -> Kernel:
     return row.kernel("softmax")
 
 
-def log_softmax(type: str, compute: str) -> Kernel:
+def log_softmax(type: str, compute: str, along: type[Row] = Row) -> Kernel:
     """x - max - log of the sum of e^(x - max)."""
-    row = Row({"out": type, "x": type}, compute)
+    row = along({"out": type, "x": type}, compute)
     top = row.max(lambda j: row.load("x", j))
     total = row.sum(lambda j: _exp(row.load("x", j) - top))
     log = row.let("log", _log(convert(total, compute)))
@@ -158,17 +162,17 @@ def log_softmax(type: str, compute: str) -> Kernel:
     return row.kernel("log_softmax")
 
 
-def softmax_backward(type: str, compute: str) -> Kernel:
+def softmax_backward(type: str, compute: str, along: type[Row] = Row) -> Kernel:
     """out * (g - sum(g * out))."""
-    row = Row({"grad": type, "g": type, "out": type}, compute)
+    row = along({"grad": type, "g": type, "out": type}, compute)
     total = row.let("total", convert(row.sum(lambda j: row.load("g", j) * row.load("out", j)), compute))
     row.each("grad", lambda j: row.load("out", j) * (row.load("g", j) - total))
     return row.kernel("softmax_backward")
 
 
-def log_softmax_backward(type: str, compute: str) -> Kernel:
+def log_softmax_backward(type: str, compute: str, along: type[Row] = Row) -> Kernel:
     """g - e^out * sum(g)."""
-    row = Row({"grad": type, "g": type, "out": type}, compute)
+    row = along({"grad": type, "g": type, "out": type}, compute)
     total = row.let("total", convert(row.sum(lambda j: row.load("g", j)), compute))
     row.each("grad", lambda j: row.load("g", j) - _exp(row.load("out", j)) * total)
     return row.kernel("log_softmax_backward")
@@ -271,9 +275,9 @@ def _added_parts(compute: str) -> tuple[Statement, ...]:
     return (Loop("block", _ZERO, blocks, tuple(statements)),)
 
 
-def logsumexp(type: str, compute: str) -> Kernel:
+def logsumexp(type: str, compute: str, along: type[Row] = Row) -> Kernel:
     """max + log of the sum of e^(x - max), one for each row."""
-    row = Row({"out": type, "x": type}, compute)
+    row = along({"out": type, "x": type}, compute)
     top = row.max(lambda j: row.load("x", j))
     base = row.let("base", select(compare("lt", abs(top), math.inf), top, select(compare("ne", top, top), top, const(0.0, compute))))
     total = convert(row.sum(lambda j: _exp(row.load("x", j) - base)), compute)
