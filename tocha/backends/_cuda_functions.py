@@ -215,6 +215,8 @@ class Functions:
             getattr(np, name).at(host, cuda.to_host(positions), cuda.to_host(cupy.broadcast_to(values, positions.shape)))
             flat[...] = cuda.from_host(host, flat.device.id)
 
+    combine_along = combine_indexed = add_rows = add_bags = staticmethod(no_kernel)
+
     # ---- order and scans
 
     @staticmethod

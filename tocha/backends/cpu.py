@@ -267,6 +267,25 @@ def check_index(index: Any, size: int) -> None:
     """NumPy checks indices itself."""
 
 
+# ---- places that indices name: kernels, or None where NumPy does it (tocha.backends._native_index says more)
+
+
+def combine_along(*arguments: Any) -> Any:
+    return native.indexing().combine_along(*arguments)
+
+
+def combine_indexed(*arguments: Any) -> Any:
+    return native.indexing().combine_indexed(*arguments)
+
+
+def add_rows(*arguments: Any) -> Any:
+    return native.indexing().add_rows(*arguments)
+
+
+def add_bags(*arguments: Any) -> Any:
+    return native.indexing().add_bags(*arguments)
+
+
 # ---- products
 
 

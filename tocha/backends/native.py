@@ -22,8 +22,10 @@ from tocha.backends import _cpu_memory
 # loop of a function such as exp; "rule": several loops; "half": NumPy computes half types one by one, or casts; "reduce": reductions;
 # "row": softmax, layer norm, cross entropy; "copy": casts and choices.
 # "conv": multiply-adds of a convolution, whose kernels take 6 µs to enter (above this they were never slower than NumPy).
+# "index": elements moved to or from places that indices name.
 # "mm": elements of a product's first factor (tocha.backends._native_products says from how many multiply-adds on).
-LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "copy": 16384, "conv": 32768, "mm": 256}
+LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "copy": 16384, "conv": 32768, "mm": 256,
+         "index": 4096}  # fmt: skip
 _forced = str(1 << 62) if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
 if _forced:
     LEAST = dict.fromkeys(LEAST, int(_forced))
@@ -46,6 +48,7 @@ class Modules(NamedTuple):
     """The compiler, imported when first needed."""
 
     entry: Any
+    index: Any
     layout: Any
     lower: Any
     pointwise: Any
@@ -60,14 +63,14 @@ def inductor() -> Modules | None:
     try:
         import ml_dtypes
 
-        from tocha.inductor import entry, layout, lower, reduce, rows, service
+        from tocha.inductor import entry, index, layout, lower, reduce, rows, service
         from tocha.inductor import pointwise as kernels
     except ImportError:
         return None
     lower.add_bfloat16(np.dtype(ml_dtypes.bfloat16))
     service.on_fork.append(_forget_pending)
     _cpu_memory.start()
-    return Modules(entry, layout, lower, kernels, reduce, rows, service) if entry.usable() else None
+    return Modules(entry, index, layout, lower, kernels, reduce, rows, service) if entry.usable() else None
 
 
 def _forget_pending() -> None:
@@ -312,9 +315,17 @@ def prim(name: str, arrays: list[Any], params: dict[str, Any]) -> Any:
 
 @functools.cache
 def _runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
-    from tocha.backends import _native_prims, _native_products
+    from tocha.backends import _native_index, _native_prims, _native_products
 
-    return {**_native_prims.RUNS, **_native_products.RUNS}
+    return {**_native_prims.RUNS, **_native_index.RUNS, **_native_products.RUNS}
+
+
+@functools.cache
+def indexing() -> Any:
+    """The module of reading and writing at indices."""
+    from tocha.backends import _native_index
+
+    return _native_index
 
 
 @functools.cache
@@ -332,4 +343,4 @@ PRIMS = dict.fromkeys((
 ), "row") | dict.fromkeys((
     "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "max_dim", "mean", "min_dim", "mse", "mse_backward", "prod", "std", "sum",
     "var", "vector_norm",
-), "reduce") | dict.fromkeys(("cast", "clone", "keep", "where"), "copy") | dict.fromkeys(("mm", "mv", "linear", "linear_backward"), "mm")  # fmt: skip
+), "reduce") | dict.fromkeys(("cast", "clone", "keep", "where"), "copy") | dict.fromkeys(("embedding", "gather", "index"), "index") | dict.fromkeys(("mm", "mv", "linear", "linear_backward"), "mm")  # fmt: skip

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tocha import dtypes
 from tocha.autograd.mode import no_grad
 from tocha.dispatch.override import elements
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
+from tocha.ops.ranges import arange
 from tocha.prims import embedding as prims
 from tocha.prims.activation import ON_TENSORS
-from tocha.tensor import Tensor
+from tocha.tensor import Tensor, wrap
 
 
 def _check_indices(name: str, indices: Tensor, rows: int) -> None:
@@ -99,9 +102,11 @@ def _bags(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[Te
     if starts and starts[-1] > total:
         raise RuntimeError(f"offsets[-1] can not be greater than input's length({total}) but got offsets[-1] of {starts[-1]}")
     ends = starts[1:] if include_last or not starts else [*starts[1:], total]
-    bags = [i for i, (start, end) in enumerate(zip(starts, ends, strict=False)) for _ in range(end - start)]
-    bags += [-1] * (total - len(bags))
-    return input, input.new_tensor(bags, dtype=dtypes.int64), len(ends)
+    lengths = np.maximum(np.asarray(ends, np.int64) - np.asarray(starts[: len(ends)], np.int64), 0)
+    bags = np.full(total, -1)
+    found = np.repeat(np.arange(len(ends)), lengths)
+    bags[: len(found)] = found[:total]
+    return input, wrap(bags).to(input.device), len(ends)
 
 
 @op("F")
@@ -134,30 +139,25 @@ def embedding_bag(
     pad = _padding_index(padding_idx, rows)
     if max_norm is not None:
         _renormalise(weight, indices, max_norm, norm_type)
-    taken = prims.embedding(weight, indices, padding_idx=-1, by_frequency=scale_grad_by_freq)
-    kind = taken.dtype
-    if kind in dtypes.HALF:
-        taken = taken.to(dtypes.float32)
     counted = (bag >= 0) & (indices != pad) if pad >= 0 else bag >= 0
     bag = ON_TENSORS.where(counted, bag, -1)
+    kind = weight.dtype
+    if mode == "max" or kind in dtypes.HALF:
+        weight = prims.embedding(weight, indices, padding_idx=-1, by_frequency=scale_grad_by_freq)
+        scale_grad_by_freq, indices = False, arange(indices._a.shape[0], device=indices.device)
+    if kind in dtypes.HALF:
+        weight = weight.to(dtypes.float32)
     if mode == "max":
-        place = prims.bag_maximum_place(taken.detach(), bag, count=count)
-        if not taken._a.shape[0]:
-            return weight.new_zeros((count, weight._a.shape[1]))
-        found = taken.gather(0, place.clamp(min=0))
+        place = prims.bag_maximum_place(weight.detach(), bag, count=count)
+        if not weight._a.shape[0]:
+            return weight.new_zeros((count, weight._a.shape[1])).to(kind)
+        found = weight.gather(0, place.clamp(min=0))
         return ON_TENSORS.where(place >= 0, found, found.new_zeros(())).to(kind)
     if per_sample_weights is not None:
-        taken = taken * per_sample_weights.reshape(-1, 1)
-    taken = taken * counted.to(taken.dtype).unsqueeze(1)
-    out = (
-        taken.new_zeros((count, weight._a.shape[1])).index_add(0, bag.clamp(min=0), taken)
-        if count
-        else taken.new_zeros((0, weight._a.shape[1]))
-    )
-    if mode == "mean":
-        sizes = counted.to(dtypes.int64).new_zeros(max(count, 1)).index_add(0, bag.clamp(min=0), counted.to(dtypes.int64))
-        out = out / sizes.clamp(min=1)[:count].unsqueeze(1).to(out.dtype)
-    return out.to(kind)
+        per_sample_weights = per_sample_weights.reshape(-1).to(weight.dtype)
+    return prims.bag_sum(
+        weight, indices, bag, per_sample_weights, count=count, mean=mode == "mean", by_frequency=scale_grad_by_freq
+    ).to(kind)
 
 
 @op("F")

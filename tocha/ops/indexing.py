@@ -14,6 +14,7 @@ import numpy as np
 from tocha.autograd.graph import UNCOUNTED, version_of
 from tocha.autograd.mode import state
 from tocha.backends import namespace
+from tocha.backends.native import LEAST
 from tocha.dispatch.inplace import assign, check_writable, mutated
 from tocha.dispatch.overlap import check_in_place, one_memory
 from tocha.dispatch.override import (
@@ -116,6 +117,8 @@ def _take_several(a: Any, index: tuple[Any, ...]) -> Any:
         elif i.__class__ is not slice or not _is_basic(i):
             return None
         key.append(i)
+    if a.size >= LEAST["index"] and not any(k.__class__ is _ndarray and k.dtype is _BOOL for k in key):
+        return None  # there is a kernel
     try:
         got = a[tuple(key)]
     except IndexError:

@@ -13,8 +13,8 @@ Shape = tuple[int, ...]
 
 
 def add_rows(xp: Any, out: Any, indices: Any, rows: Any) -> None:
-    """out[indices[i]] += rows[i], repeated indices summed (sorted and added by runs)."""
-    if not indices.size:
+    """out[indices[i]] += rows[i], repeated indices summed (without a kernel sorted and added by runs)."""
+    if not indices.size or xp.add_rows(out, indices, rows):
         return
     order = xp.argsort(indices, kind="stable")
     found = indices[order]
@@ -70,6 +70,43 @@ def frequency_scale(xp: Any, h: Any, indices: Any, *, padding_idx: int, by_frequ
     if padding_idx >= 0:
         scale[indices == padding_idx] = 0
     return scale[..., None]
+
+
+def _bag_vjp(
+    g: Any, weight: Any, weight_shape: Shape, indices: Any, bags: Any, factors: Any, *, count: int, mean: bool, by_frequency: bool, needs: Any
+) -> list[Any]:  # fmt: skip
+    used = (bags >= 0).to(g.dtype)
+    at = bags.clamp(min=0)
+    if mean:
+        sizes = g.new_zeros(count).index_add(0, at, used).clamp(min=1)
+        g = g / sizes.unsqueeze(1)
+    rows = g.index_select(0, at)
+    of_weight = of_factors = None
+    if needs[0]:
+        scale = used if factors is None else used * factors
+        of_weight = embedding_backward(
+            rows * scale.unsqueeze(1), indices, rows=weight_shape[0], padding_idx=-1, by_frequency=by_frequency
+        )
+    if needs[3]:
+        of_factors = (rows * embedding(weight, indices, padding_idx=-1, by_frequency=False)).sum(1) * used
+    return [of_weight, None, None, of_factors]
+
+
+@prim("bag_sum", "index", vjp=_bag_vjp,
+      infer=lambda weight, indices, bags, factors, *, count, **unused: MetaArray((count, weight.shape[1]), weight.dtype))  # fmt: skip
+def bag_sum(xp: Any, weight: Any, indices: Any, bags: Any, factors: Any, *, count: int, mean: bool, by_frequency: bool) -> Any:
+    """Sums (or means) of the rows weight[indices[i]], times factors[i] where given, by bag; negative bags are left out.
+    `by_frequency` concerns the gradient."""
+    kept = bags >= 0
+    if not kept.all():
+        indices, bags, factors = (None if a is None else a[kept] for a in (indices, bags, factors))
+    out = xp.zeros((count, weight.shape[1]), weight.dtype)
+    if not xp.add_bags(out, bags, weight, indices, factors):
+        rows = xp.take(weight, indices, axis=0)
+        add_rows(xp, out, bags, rows if factors is None else rows * factors[:, None])
+    if mean and count:
+        out /= xp.maximum(xp.bincount(bags, minlength=count), 1).astype(out.dtype)[:, None]
+    return out
 
 
 @prim(

@@ -107,6 +107,8 @@ def index_put(xp: Any, input: Any, values: Any, *indices: Any, dims: Shape, accu
 
 def put_into(xp: Any, target: Any, values: Any, indices: tuple[Any, ...], dims: Shape, accumulate: bool) -> None:
     """`index_put` on an array itself."""
+    if xp.combine_indexed("add" if accumulate else "put", target, indices, dims, values):
+        return
     _check(xp, target.shape, indices, dims)
     if not accumulate:
         target[_key(target.ndim, indices, dims)] = values
@@ -192,7 +194,9 @@ def scatter_into(xp: Any, target: Any, index: Any, src: Any, dim: int) -> None:
         target[...] = src if src.ndim == 0 else src.reshape(-1)[-1] if index.size else target
     else:
         xp.check_index(index, target.shape[dim])
-        target[_grid(xp, index, dim)] = _crop(src, index.shape)
+        src = _crop(src, index.shape)
+        if not xp.combine_along("put", target, index, dim, src):
+            target[_grid(xp, index, dim)] = src
 
 
 def _scatter_add_vjp(g: Any, index: Any, src_shape: Shape, *, dim: int, needs: Any) -> list[Any]:
@@ -203,8 +207,15 @@ def _scatter_add_vjp(g: Any, index: Any, src_shape: Shape, *, dim: int, needs: A
 def scatter_add(xp: Any, input: Any, index: Any, src: Any, *, dim: int) -> Any:
     """A copy of input with src (cropped to the index's shape) added where `gather` would read."""
     out = input.copy("C")
-    add_at(xp, out, _grid_positions(xp, out.shape, index, dim), _crop(src, index.shape))
+    _combine(xp, "add", out, index, src, dim)
     return out
+
+
+def _combine(xp: Any, name: str, target: Any, index: Any, src: Any, dim: int) -> None:
+    """src (cropped to the index's shape) combined into target by a ufunc, where `gather` would read."""
+    src = _crop(src, index.shape)
+    if not xp.combine_along(name, target, index, dim, src):
+        add_at(xp, target, _grid_positions(xp, target.shape, index, dim), src, name)
 
 
 _REDUCERS = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum"}
@@ -279,15 +290,13 @@ _REDUCE_GRADS = {"sum": _sum_grad, "mean": _mean_grad, "amax": _extreme_grad, "a
 def scatter_reduce(xp: Any, input: Any, index: Any, src: Any, *, dim: int, reduce: str, include_self: bool) -> Any:
     """src combined into a copy of input by sum, prod, mean, amax or amin, where `gather` would read."""
     out = input.copy("C")
-    positions = _grid_positions(xp, out.shape, index, dim)
-    flat = out.reshape(-1)
     if not include_self:
-        flat[positions.reshape(-1)] = _identity(xp, out.dtype, reduce)
-    add_at(xp, out, positions, _crop(src, index.shape), _REDUCERS[reduce])
+        scatter_into(xp, out, index, xp.full(index.shape, _identity(xp, out.dtype, reduce), out.dtype), dim)
+    _combine(xp, _REDUCERS[reduce], out, index, src, dim)
     if reduce == "mean":
-        count = xp.full(flat.shape, int(include_self), xp.int64)
-        add_at(xp, count, positions, xp.ones(positions.shape, xp.int64))
-        count = xp.maximum(count, 1).astype(out.dtype).reshape(out.shape)
+        count = xp.full(out.shape, int(include_self), xp.int64)
+        _combine(xp, "add", count, index, xp.ones(index.shape, xp.int64), dim)
+        count = xp.maximum(count, 1).astype(out.dtype)
         out = out // count if out.dtype.kind in "iu" else out / count
     return out
 

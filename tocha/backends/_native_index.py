@@ -1,0 +1,196 @@
+"""Native kernels that read and write at indices (tocha.inductor.index): gather, scatter, indexing, embeddings.
+
+Reading functions return the result, writing ones True; None is for NumPy to do it, which also raises for indices that are out of bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tocha.backends import native
+
+Shape = tuple[int, ...]
+_OPS = {"put": "put", "add": "add", "multiply": "mul", "maximum": "max", "minimum": "min"}
+_BITS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_COMPUTED = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.uint8))
+_UNSIGNED = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
+_INDEX = frozenset((np.dtype(np.int64), np.dtype(np.int32)))
+
+
+class _Pick(NamedTuple):
+    """An index array, its strides over the index space, and the dimension of the array it picks from."""
+
+    array: Any
+    strides: Shape
+    dim: int
+
+
+class _Side(NamedTuple):
+    """The target or the source: its strides (in bytes) over the index space, 0 along a dimension that picks replace."""
+
+    array: Any
+    strides: Shape
+    picks: tuple[_Pick, ...] = ()
+
+
+def _grid(a: Any, index: Any, dim: int) -> _Side:
+    """`a` at index[i][j][k] along `dim`, at i, j, k along the others."""
+    return _Side(a, tuple([0 if d == dim else s for d, s in enumerate(a.strides)]), (_Pick(index, index.strides, dim),))
+
+
+def _fancy(a: Any, indices: Sequence[Any], dims: Shape) -> tuple[_Side, Shape, Shape]:
+    """`a` at index arrays of `dims` that broadcast among themselves, other dimensions in full; the result's shape; the other dimensions
+    of it."""
+    picked = indices[0].shape if len(indices) == 1 else np.broadcast_shapes(*[i.shape for i in indices])
+    rest = [d for d in range(a.ndim) if d not in dims]
+    place = dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
+    before, after = rest[:place], rest[place:]
+    shape = (*[a.shape[d] for d in before], *picked, *[a.shape[d] for d in after])
+    strides = (*[a.strides[d] for d in before], *[0] * len(picked), *[a.strides[d] for d in after])
+    free = (*range(len(before)), *range(len(before) + len(picked), len(shape)))
+    picks = []
+    for d, i in zip(dims, indices, strict=True):
+        own = (0,) * (len(picked) - i.ndim) + tuple([0 if n == 1 else s for n, s in zip(i.shape, i.strides, strict=True)])
+        picks.append(_Pick(i, ((0,) * len(before) + own + (0,) * len(after)), d))
+    return _Side(a, strides, tuple(picks)), shape, free
+
+
+def _plain(a: Any, shape: Shape) -> _Side:
+    """`a`, which broadcasts to the index space."""
+    lead = len(shape) - a.ndim
+    return _Side(a, (0,) * lead + tuple([0 if n == 1 else s for n, s in zip(a.shape, a.strides, strict=True)]))
+
+
+def _move(name: str, shape: Shape, target: _Side, source: _Side, free: Shape, factor: Any = None) -> Any:
+    """Run the kernel; True, or None where there is none for these arrays."""
+    total = math.prod(shape)
+    modules = native.inductor()
+    dtype = target.array.dtype
+    if modules is None or total < native.LEAST["index"] or not total or source.array.dtype is not dtype:
+        return None
+    if name == "put":
+        bits = _BITS.get(dtype.itemsize)
+        if bits is None or dtype.kind not in "biufV":
+            return None
+        target, source = (s._replace(array=s.array.view(bits)) for s in (target, source))
+        dtype = bits
+    elif dtype not in _COMPUTED or target.array.dtype.kind == "b":
+        return None
+    sides = [target, source] if factor is None else [target, source, factor]
+    picks = [*target.picks, *source.picks]
+    strides = []
+    for array, own in (*[(s.array, s.strides) for s in sides], *[(p.array, p.strides) for p in picks]):
+        item = array.dtype.itemsize
+        if any(s % item for s in own):
+            return None
+        strides.append(tuple([s // item for s in own]))
+    steps = [s.array.strides[p.dim] // dtype.itemsize for s in (target, source) for p in s.picks]
+    index = modules.index
+    reads = not target.picks
+    plan = native.remember(
+        ("index", reads, shape, *strides, free, *steps), lambda: index.plan(shape, strides, free, steps, reads)
+    )
+    types = tuple([modules.lower.NP_TYPES[p.array.dtype] for p in picks])
+    letters = "t" * len(target.picks) + "s" * len(source.picks)
+    key = index.Key(_OPS[name], modules.lower.NP_TYPES[dtype], factor is not None, letters, types, *plan[:4])
+    builtin = native.kernel(key, lambda: index.make(key))
+    if builtin is None:
+        return None
+    builtin(*[s.array for s in sides], *[p.array for p in picks], plan.work)
+    return True
+
+
+def _from_front(indices: Sequence[Any], sizes: Sequence[int]) -> list[Any] | None:
+    """Index arrays counted from the front, None if one is out of bounds or of another type than an index."""
+    found = []
+    for index, size in zip(indices, sizes, strict=True):
+        if index.dtype not in _INDEX:
+            return None
+        once = index[tuple([slice(0, 1) if s == 0 else slice(None) for s in index.strides])]
+        if (
+            once.size and int(np.maximum.reduce(once.view(_UNSIGNED[index.dtype.itemsize]), None)) >= size
+        ):  # negative ones look huge
+            if not -size <= int(once.min()) <= int(once.max()) < size:
+                return None
+            index = np.where(index < 0, index + index.dtype.type(size), index)
+        found.append(index)
+    return found
+
+
+# ---- reading
+
+
+def gather(arrays: list[Any], params: dict[str, Any]) -> Any:
+    input, index = arrays
+    dim = params["dim"]
+    if not input.ndim or index.size < native.LEAST["index"]:
+        return None
+    known = _from_front((index,), (input.shape[dim],))
+    if known is None:
+        return None
+    out = np.empty(index.shape, input.dtype)
+    return out if _move("put", index.shape, _plain(out, index.shape), _grid(input, known[0], dim), ()) else None
+
+
+def index(arrays: list[Any], params: dict[str, Any]) -> Any:
+    return _taken(arrays[0], arrays[1:], params["dims"])
+
+
+def embedding(arrays: list[Any], params: dict[str, Any]) -> Any:
+    return _taken(arrays[0], arrays[1:], (0,))
+
+
+def _taken(input: Any, indices: Sequence[Any], dims: Shape) -> Any:
+    known = _from_front(indices, [input.shape[d] for d in dims])
+    if known is None:
+        return None
+    source, shape, free = _fancy(input, known, dims)
+    if math.prod(shape) < native.LEAST["index"]:
+        return None
+    out = np.empty(shape, input.dtype)
+    return out if _move("put", shape, _plain(out, shape), source, free) else None
+
+
+# ---- writing
+
+
+def combine_along(name: str, target: Any, index: Any, dim: int, values: Any) -> Any:
+    """`target` combined by the ufunc `name` (or "put") with `values` where gather would read."""
+    if index.size < native.LEAST["index"]:
+        return None
+    known = _from_front((index,), (target.shape[dim],))
+    if known is None:
+        return None
+    free = tuple([d for d in range(index.ndim) if d != dim])
+    return _move(name, index.shape, _grid(target, known[0], dim), _plain(values, index.shape), free)
+
+
+def combine_indexed(name: str, target: Any, indices: Sequence[Any], dims: Shape, values: Any) -> Any:
+    """`target` combined by the ufunc `name` (or "put") with `values` (broadcast) at index arrays of `dims`."""
+    known = _from_front(indices, [target.shape[d] for d in dims])
+    if known is None or any(np.may_share_memory(target, a) for a in (values, *known)):
+        return None
+    side, shape, free = _fancy(target, known, dims)
+    return _move(name, shape, side, _plain(values, shape), free)
+
+
+def add_rows(out: Any, places: Any, rows: Any) -> Any:
+    """out[places[i]] += rows[i], one after the other."""
+    return combine_indexed("add", out, (places,), (0,), rows)
+
+
+def add_bags(out: Any, places: Any, table: Any, indices: Any, factors: Any) -> Any:
+    """out[places[i]] += table[indices[i]] * factors[i] (if there are factors), one after the other."""
+    known = _from_front((places, indices), (out.shape[0], table.shape[0]))
+    if known is None:
+        return None
+    target, shape, free = _fancy(out, known[:1], (0,))
+    source, _, _ = _fancy(table, known[1:], (0,))
+    return _move("add", shape, target, source, free, None if factors is None else _plain(factors[:, None], shape))
+
+
+RUNS = {"gather": gather, "index": index, "embedding": embedding}
