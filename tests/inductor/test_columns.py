@@ -107,3 +107,30 @@ def test_what_has_no_kernel_is_left_to_numpy():
     assert RUNS["softmax"]([x.T], {"dim": 0}) is None
     assert RUNS["softmax"]([_array((1000, 7), np.float32)], {"dim": 0}) is None
     assert native.PRIMS["softmax"] == "row" and reduce.max_dim.native
+
+
+@pytest.mark.parametrize(("shape", "dim"), SHAPES)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_place_one(shape, dim, dtype):
+    dim %= len(shape)
+    kept = (*shape[:dim], 1, *shape[dim + 1 :])
+    g, indices = _array(kept, dtype), np.random.default_rng(3).integers(0, shape[dim], kept)
+    got = RUNS["place_one"]([g, indices], {"shape": shape, "dim": dim})
+    want = reduce.place_one.impl(cpu, g, indices, shape=shape, dim=dim)
+    assert got is None or got.dtype == want.dtype
+    np.testing.assert_array_equal((want if got is None else got).astype(np.float64), want.astype(np.float64))
+    assert (got is None) == (np.prod(shape) < native.LEAST["row"])
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_gradients_of_extremes_and_variance(dim):
+    x = torch.randn(50, 60, 70, dtype=torch.float64, requires_grad=True)
+    values, indices = x.max(dim)
+    g = torch.randn_like(values)
+    expected = torch.zeros_like(x).scatter(dim, indices.unsqueeze(dim), g.unsqueeze(dim))
+    assert torch.equal(torch.autograd.grad(values, x, g)[0], expected)
+    got = torch.autograd.grad(x.var(dim), x, g)[0]
+    n = x.shape[dim]
+    torch.testing.assert_close(got, (g.unsqueeze(dim) * (x - x.mean(dim, True)) * 2 / (n - 1)).detach())
+    twice = torch.autograd.grad(torch.autograd.grad(x.var(dim).sum(), x, create_graph=True)[0].square().sum(), x)[0]
+    torch.testing.assert_close(twice, (8 * (x - x.mean(dim, True)) / (n - 1) ** 2).detach())

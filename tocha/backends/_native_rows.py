@@ -156,7 +156,24 @@ def extreme(sign: int, both: bool) -> Run:
     return run
 
 
+def place_one(arrays: list[Any], params: dict[str, Any]) -> Any:
+    """Values at indices along a dimension, 0 elsewhere; both kept that dimension, of size 1."""
+    g, indices = arrays
+    shape, dim = params["shape"], params["dim"]
+    if math.prod(shape) < native.LEAST["row"]:
+        return None
+    walk = native.remember(("along", shape, dim), lambda: _along(shape, dim))
+    if not walk or g.dtype not in _FLOATS or not (g.flags.c_contiguous and indices.flags.c_contiguous) or walk.n >= 1 << 31:
+        return None
+    builtin = _kernel("place", g.dtype, walk.columns)
+    if builtin is None:
+        return None
+    out = np.empty(shape, g.dtype)
+    builtin(out, g, indices, walk.work)
+    return out
+
+
 RUNS: dict[str, Run] = {
-    **{name: elementwise(name) for name in ("softmax", "log_softmax", "softmax_backward", "log_softmax_backward")}, "logsumexp": logsumexp,
+    **{name: elementwise(name) for name in ("softmax", "log_softmax", "softmax_backward", "log_softmax_backward")}, "logsumexp": logsumexp, "place_one": place_one,
     "max_dim": extreme(1, True), "min_dim": extreme(-1, True), "argmax": extreme(1, False), "argmin": extreme(-1, False),
 }  # fmt: skip

@@ -20,11 +20,11 @@ from tocha.backends import _cpu_memory
 
 # From how many elements on a kernel is faster than NumPy, measured on 2 cores. "ufunc": one NumPy loop, which is vectorised; "function": one
 # loop of a function such as exp; "rule": several loops; "half": NumPy computes half types one by one, or casts; "reduce": reductions;
-# "row": softmax, layer norm, cross entropy; "copy": casts and choices.
+# "row": softmax, layer norm, cross entropy; "spread": few elements among many, whose number the kernel asks itself; "copy": casts and choices.
 # "conv": multiply-adds of a convolution, whose kernels take 6 µs to enter (above this they were never slower than NumPy).
 # "index": elements moved to or from places that indices name.
 # "mm": elements of a product's first factor (tocha.backends._native_products says from how many multiply-adds on).
-LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "copy": 16384, "conv": 32768, "mm": 256,
+LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "spread": 1, "copy": 16384, "conv": 32768, "mm": 256,
          "index": 4096}  # fmt: skip
 _forced = str(1 << 62) if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
 if _forced:
@@ -343,4 +343,4 @@ PRIMS = dict.fromkeys((
 ), "row") | dict.fromkeys((
     "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "max_dim", "mean", "min_dim", "mse", "mse_backward", "prod", "std", "sum",
     "var", "vector_norm",
-), "reduce") | dict.fromkeys(("cast", "clone", "keep", "where"), "copy") | dict.fromkeys(("embedding", "gather", "index"), "index") | dict.fromkeys(("mm", "mv", "linear", "linear_backward"), "mm")  # fmt: skip
+), "reduce") | dict.fromkeys(("place_one",), "spread") | dict.fromkeys(("cast", "clone", "keep", "where"), "copy") | dict.fromkeys(("embedding", "gather", "index"), "index") | dict.fromkeys(("mm", "mv", "linear", "linear_backward"), "mm")  # fmt: skip

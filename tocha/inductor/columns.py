@@ -52,7 +52,10 @@ class Columns(Row):
         return self.loaded(name, self.start + j * Size("inner") if whole else j)
 
     def per_row(self, name: str) -> Expr:
-        return convert(Load(name, self.column, self.buffers[name]), self.compute)
+        return self.loaded(name, self.column)
+
+    def whole(self, name: str) -> Expr:
+        return Load(name, self.column, self.buffers[name])
 
     def put_row(self, name: str, value: Expr) -> None:
         self.statements.append(self._across(Store(name, self.column, convert(value, self.buffers[name]))))
@@ -62,7 +65,9 @@ class Columns(Row):
         return Load(name, _C, value.type)
 
     def each(self, out: str, value: Each) -> None:
-        self.statements.append(self._down(_ZERO, Size("n"), Store(out, self.start + _I * Size("inner"), convert(value(_I), self.buffers[out]))))
+        self.statements.append(
+            self._down(_ZERO, Size("n"), Store(out, self.start + _I * Size("inner"), convert(value(_I), self.buffers[out])))
+        )
 
     def sums(self, *values: Each, out: str | None = None) -> list[Expr]:
         number = self.loops
@@ -127,7 +132,12 @@ def argmax(type: str, sign: int) -> Kernel:
         better = better | (compare("ne", value, value) & compare("eq", top, top))
     i = convert(_I, "i32")
     block.statements += [
-        block._down(Const(1, "index"), Size("n"), Store("first", _C, select(better, i, first)), Store("top", _C, select(better, value, top)))
+        block._down(
+            Const(1, "index"),
+            Size("n"),
+            Store("first", _C, select(better, i, first)),
+            Store("top", _C, select(better, value, top)),
+        )
     ]
     block.put_row("values", top)
     block.put_row("indices", first)

@@ -63,8 +63,12 @@ class Row:
         return convert(Convert(value, "f32") if type in HALVES else value, self.compute)
 
     def per_row(self, name: str) -> Expr:
-        """The row's element of a buffer with one for each row."""
-        return convert(Load(name, self.row, self.buffers[name]), self.compute)
+        """The row's element of a buffer with one for each row, in the type elements are computed with in."""
+        return self.loaded(name, self.row)
+
+    def whole(self, name: str) -> Expr:
+        """The same in the buffer's own type."""
+        return Load(name, self.row, self.buffers[name])
 
     def put_row(self, name: str, value: Expr) -> None:
         self.statements.append(Store(name, self.row, convert(value, self.buffers[name])))
@@ -283,6 +287,14 @@ def logsumexp(type: str, compute: str, along: type[Row] = Row) -> Kernel:
     total = convert(row.sum(lambda j: _exp(row.load("x", j) - base)), compute)
     row.put_row("out", _log(total) + base)
     return row.kernel("logsumexp")
+
+
+def place(type: str, compute: str, along: type[Row] = Row) -> Kernel:
+    """Each row's value at its index, 0 elsewhere."""
+    row = along({"out": type, "g": type, "indices": "i64"}, compute)
+    value, at = row.let("value", row.per_row("g")), row.let("at", convert(row.whole("indices"), "i32"))
+    row.each("out", lambda j: select(compare("eq", convert(j, "i32"), at), value, const(0, compute)))
+    return row.kernel("place")
 
 
 def cross_entropy(type: str, compute: str) -> Kernel:

@@ -11,6 +11,7 @@ from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
 from tocha.dtypes import HALF_NP
 from tocha.prims.elementary import conj, keep
+from tocha.prims.pointwise import pointwise
 from tocha.prims.view import expand, view
 
 Shape = tuple[int, ...]
@@ -141,7 +142,18 @@ def place(g: Any, indices: Any, shape: Shape, dim: int, keepdim: bool) -> Any:
         return g.reshape(shape)
     if not keepdim:
         g, indices = g.unsqueeze(dim), indices.unsqueeze(dim)
+    if g.shape[dim] == 1:
+        return place_one(g, indices, shape=shape, dim=dim % len(shape))
     return g.new_zeros(shape).scatter(dim, indices, g)
+
+
+@prim("place_one", "reduce", half="native", infer=lambda g, indices, *, shape, dim: MetaArray(shape, g.dtype),
+      vjp=(lambda h, indices, *, dim: h.gather(dim, indices), None))  # fmt: skip
+def place_one(xp: Any, g: Any, indices: Any, *, shape: Shape, dim: int) -> Any:
+    """g at indices along `dim` of an array of `shape`, 0 elsewhere; g and the indices have size 1 along `dim`."""
+    out = xp.zeros(shape, g.dtype)
+    xp.put_along_axis(out, indices, g, axis=dim)
+    return out
 
 
 def _picked_vjp(g: Any, input_shape: Shape, indices: Any, *, dim: int, keepdim: bool) -> Any:
@@ -231,7 +243,16 @@ def _infer_real(input: Any, *, dim: Shape, keepdim: bool, correction: float = 0,
 def _centred(g: Any, input: Any, dim: Shape, keepdim: bool, correction: float) -> Any:
     """The gradient of var: 2 g (x - mean) / (n - correction)."""
     factor = _inverse(count(input.shape, dim) - correction) * 2
-    return unsqueezed(g, input.shape, dim, keepdim) * (input - mean(input, dim=dim, keepdim=True)) * factor
+    return centred_product(unsqueezed(g, input.shape, dim, keepdim), input, mean(input, dim=dim, keepdim=True), factor=factor)
+
+
+centred_product = pointwise(
+    "centred_product", lambda o, g, x, m, *, factor: o.mul(o.mul(g, o.sub(x, m)), factor), spell="",
+    vjp=(
+        lambda h, x, m, *, factor: h * conj((x - m) * factor), lambda h, g, *, factor: h * conj(g * factor),
+        lambda h, g, *, factor: -h * conj(g * factor),
+    ),
+)  # fmt: skip
 
 
 def _inverse(n: float) -> float:
