@@ -85,7 +85,9 @@ def _merged(x: Any, kernel: Shape, stride: Shape, padding: Pairs) -> bool:
     return True
 
 
-def _lines(line: Callable[..., Any], size: Shape, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape, outputs: Shape) -> list[Any]:
+def _lines(
+    line: Callable[..., Any], size: Shape, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape, outputs: Shape
+) -> list[Any]:
     lows = [low for low, _ in padding]
     each = (_three(v, 1) for v in (size, kernel, stride, dilation))
     return [line(*numbers) for numbers in zip(*each, _three(lows, 0), _three(outputs, 1), strict=True)]
@@ -111,14 +113,28 @@ def forward(x: Any, weight: Any, bias: Any, *, stride: Shape, padding: Pairs, di
     return _convolve(key, lines, _merged(x, kernel, stride, padding), x, weight, bias, shape, groups, steps)
 
 
-def input_gradient(g: Any, weight: Any, bias: Any, *, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int) -> Any:
+def input_gradient(
+    g: Any, weight: Any, bias: Any, *, size: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int
+) -> Any:
     """`conv_input` (tocha.prims.convolution)."""
     o, per, kernel = weight.shape[0], weight.shape[1], weight.shape[2:]
     shape = (g.shape[0], per * groups, *size)
     taps = _product(kernel)
     if not _serves(g, weight, shape, _product(g.shape) * per * taps):
         return None
-    key = ("conv_input", g.dtype, g.shape, g.strides, weight.shape, size, stride, padding, dilation, groups, threads.get_num_threads())
+    key = (
+        "conv_input",
+        g.dtype,
+        g.shape,
+        g.strides,
+        weight.shape,
+        size,
+        stride,
+        padding,
+        dilation,
+        groups,
+        threads.get_num_threads(),
+    )
 
     def lines(merge: bool) -> Any:
         from tocha.inductor.templates import conv
@@ -128,15 +144,25 @@ def input_gradient(g: Any, weight: Any, bias: Any, *, size: Shape, stride: Shape
         return _lines(conv.gradient_line, size, kernel, stride, padding, dilation, g.shape[2:])
 
     steps = (o // groups * per * taps, taps, per * taps)
-    return _convolve(key, lines, _merged(g, kernel, stride, padding) and size == g.shape[2:], g, weight, bias, shape, groups, steps)
+    return _convolve(
+        key, lines, _merged(g, kernel, stride, padding) and size == g.shape[2:], g, weight, bias, shape, groups, steps
+    )
 
 
 def _convolve(
-    key: Any, lines: Callable[[bool], Any], merge: bool, x: Any, weight: Any, bias: Any, shape: Shape, groups: int, steps: tuple[int, int, int]
+    key: Any,
+    lines: Callable[[bool], Any],
+    merge: bool,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    shape: Shape,
+    groups: int,
+    steps: tuple[int, int, int],
 ) -> Any:
     """The result of `shape`. `steps`: from a group's, an output's and a channel's weight to the next."""
     channels, outputs = x.shape[1] // groups, shape[1] // groups
-    deep = groups < 8 or outputs > 2 or channels > _FEW
+    deep = outputs > 2 or channels > _FEW or (groups < 8 and channels * outputs > 1)
     main, pack = builtin("conv" if deep else "depthwise", x.dtype), builtin("pack", x.dtype) if deep else None
     if main is None or (deep and pack is None):
         return None
@@ -200,7 +226,19 @@ def weight_gradient(g: Any, x: Any, *, kernel: Shape, stride: Shape, padding: Pa
         return None
     g = np.ascontiguousarray(g)
     out = np.empty((o, per, *kernel), x.dtype)
-    key = ("conv_weight", x.dtype, x.shape, x.strides, g.shape, kernel, stride, padding, dilation, groups, threads.get_num_threads())
+    key = (
+        "conv_weight",
+        x.dtype,
+        x.shape,
+        x.strides,
+        g.shape,
+        kernel,
+        stride,
+        padding,
+        dilation,
+        groups,
+        threads.get_num_threads(),
+    )
 
     def make() -> Any:
         from tocha.inductor.templates import conv, depthwise
@@ -218,7 +256,18 @@ def weight_gradient(g: Any, x: Any, *, kernel: Shape, stride: Shape, padding: Pa
             return products.plan(geometry, lines, spread, x.shape[0], groups, per, outputs, x_steps, g_steps, slots)
         geometry = depthwise.single(geometry)
         plan = conv.plan(
-            geometry, lines, x.shape[0], groups, 1, outputs, x_steps, g_steps, 0, (0, 0), slots, aside=taps * outputs * geometry.lanes
+            geometry,
+            lines,
+            x.shape[0],
+            groups,
+            1,
+            outputs,
+            x_steps,
+            g_steps,
+            0,
+            (0, 0),
+            slots,
+            aside=taps * outputs * geometry.lanes,
         )
         plan.work[0] = groups
         return plan

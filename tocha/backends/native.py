@@ -23,9 +23,10 @@ from tocha.backends import _cpu_memory
 # "row": softmax, layer norm, cross entropy; "spread": few elements among many, whose number the kernel asks itself; "copy": casts and choices.
 # "conv": multiply-adds of a convolution, whose kernels take 6 µs to enter (above this they were never slower than NumPy).
 # "index": elements moved to or from places that indices name.
+# "pool": elements of a pooling's input, or of its gradient.
 # "mm": elements of a product's first factor (tocha.backends._native_products says from how many multiply-adds on).
 LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "spread": 1, "copy": 16384, "conv": 32768, "mm": 256,
-         "index": 4096}  # fmt: skip
+         "index": 4096, "pool": 512}  # fmt: skip
 _forced = str(1 << 62) if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
 if _forced:
     LEAST = dict.fromkeys(LEAST, int(_forced))
@@ -315,9 +316,9 @@ def prim(name: str, arrays: list[Any], params: dict[str, Any]) -> Any:
 
 @functools.cache
 def _runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
-    from tocha.backends import _native_index, _native_prims, _native_products
+    from tocha.backends import _native_index, _native_pool, _native_prims, _native_products
 
-    return {**_native_prims.RUNS, **_native_index.RUNS, **_native_products.RUNS}
+    return {**_native_prims.RUNS, **_native_index.RUNS, **_native_products.RUNS, **_native_pool.RUNS}
 
 
 @functools.cache
@@ -336,11 +337,15 @@ def convolutions() -> Any:
     return _native_conv
 
 
-# Primitives that have a kernel (tocha.backends._native_prims, _native_products), with the kind that says from which size on.
+# Primitives that have a kernel (tocha.backends._native_prims, _native_products, _native_pool), with the kind that says from which size on.
 PRIMS = dict.fromkeys((
     "softmax", "softmax_backward", "log_softmax", "log_softmax_backward", "logsumexp", "cross_entropy", "cross_entropy_backward", "standardize",
     "standardize_backward",
 ), "row") | dict.fromkeys((
     "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "max_dim", "mean", "min_dim", "mse", "mse_backward", "prod", "std", "sum",
     "var", "vector_norm",
-), "reduce") | dict.fromkeys(("place_one",), "spread") | dict.fromkeys(("cast", "clone", "keep", "where"), "copy") | dict.fromkeys(("embedding", "gather", "index"), "index") | dict.fromkeys(("mm", "mv", "linear", "linear_backward"), "mm")  # fmt: skip
+), "reduce") | dict.fromkeys(("place_one",), "spread") | dict.fromkeys(("cast", "clone", "keep", "where"), "copy") | dict.fromkeys(("embedding", "gather", "index"), "index") | dict.fromkeys((
+    "mm", "mv", "linear", "linear_backward",
+), "mm") | dict.fromkeys((
+    "max_pool", "max_pool_values", "max_pool_coded", "max_pool_backward", "place", "adaptive_max_pool", "avg_pool", "avg_pool_backward",
+), "pool")  # fmt: skip

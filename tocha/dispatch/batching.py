@@ -417,9 +417,9 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("flip", "roll", "fft_c2c", "fft_r2c", "fft_c2r"), along("dims")),
     **dict.fromkeys(
         (
-            "adaptive_max_pool", "attention", "attention_backward", "avg_pool", "avg_pool_backward", "cholesky", "cholesky_solve", "det", "eig",
-            "eigh", "inverse", "lu_factor", "matrix_exp", "max_pool", "max_pool_backward", "max_pool_values", "place", "qr", "qr_r", "resample",
-            "resample_backward", "slogdet", "solve", "svd", "triangular_solve_prim", "tril", "triu", "view_dtype",
+            "adaptive_max_pool", "attention", "attention_backward", "avg_pool", "avg_pool_backward", "cholesky", "cholesky_solve", "coded_places",
+            "det", "eig", "eigh", "inverse", "lu_factor", "matrix_exp", "max_pool", "max_pool_backward", "max_pool_coded", "max_pool_values",
+            "place", "qr", "qr_r", "resample", "resample_backward", "slogdet", "solve", "svd", "triangular_solve_prim", "tril", "triu", "view_dtype",
         ),
         direct,
     ),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tocha import dtypes
+from tocha.backends.pooling import CODES
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
 from tocha.ops.convolution import spatial
 from tocha.prims import pool as prims
+from tocha.prims.contract import recording
 from tocha.prims.resample import resample
 from tocha.tensor import Tensor
 
@@ -71,9 +74,12 @@ def _max_pool(
     if input._a.dtype.kind in "bc":
         raise NotImplementedError(f"\"{name}\" not implemented for '{input.dtype.name}' tensors")
     sizes = _sizes(name, input, kernel, steps, pads, spread, ceil_mode)
-    if not indices:
-        return prims.max_pool_values(input, kernel=kernel, stride=steps, padding=pads, dilation=spread, sizes=sizes)
-    return prims.max_pool(input, kernel=kernel, stride=steps, padding=pads, dilation=spread, sizes=sizes)
+    params = {"kernel": kernel, "stride": steps, "padding": pads, "dilation": spread, "sizes": sizes}
+    if indices:
+        return prims.max_pool(input, **params)
+    if not recording(input):
+        return prims.max_pool_values(input, **params)
+    return (prims.max_pool_coded if math.prod(kernel) <= CODES else prims.max_pool)(input, **params)[0]
 
 
 def _avg_pool(

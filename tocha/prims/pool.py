@@ -8,19 +8,24 @@ from typing import Any
 import numpy as np
 
 from tocha.backends.meta import MetaArray
+from tocha.backends.pooling import code_places, window_counts
 from tocha.dispatch.prim import prim
-from tocha.prims.contract import recording
 from tocha.prims.windows import Pairs, Shape, crop_spatial, pad_spatial, scatter_windows, windows
+
+
+def _pads(size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape) -> Pairs:
+    """Padding with which every window fits."""
+    return tuple(
+        (p, max((o - 1) * s + d * (k - 1) + 1 - n - p, 0))
+        for n, k, s, p, d, o in zip(size, kernel, stride, padding, dilation, sizes, strict=True)
+    )
 
 
 def _padded(
     xp: Any, x: Any, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape, value: Any
 ) -> tuple[Any, Pairs]:
     """x padded so that every window fits, and the pads used."""
-    pads = tuple(
-        (p, max((o - 1) * s + d * (k - 1) + 1 - n - p, 0))
-        for n, k, s, p, d, o in zip(x.shape[x.ndim - len(kernel) :], kernel, stride, padding, dilation, sizes, strict=True)
-    )
+    pads = _pads(x.shape[x.ndim - len(kernel) :], kernel, stride, padding, dilation, sizes)
     return pad_spatial(xp, x, pads, value), pads
 
 
@@ -43,36 +48,49 @@ def _max_vjp(g: Any, indices: Any, input_shape: Shape, *, kernel: Shape, stride:
 @prim("max_pool", "pool", outputs=("out", "indices"), vjp=_max_vjp, infer=_pool_infer)
 def max_pool(xp: Any, input: Any, *, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape) -> Any:
     """The largest element of each window (the last NaN if any), and its place in the flattened spatial dimensions."""
+    params = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "sizes": sizes}
+    best, codes = _maxima(xp, input, xp.int64, **params)
+    return best, code_places(xp, codes, input.shape[input.ndim - len(kernel) :], **params)
+
+
+def _maxima(
+    xp: Any, input: Any, code_type: Any, *, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape
+) -> tuple[Any, Any]:
+    """Maxima, and the numbers of the taps they were found at: the first of equal ones that isn't padding, the last NaN."""
     n = len(kernel)
     x, _ = _padded(xp, input, kernel, stride, padding, dilation, sizes, _lowest(input.dtype))
     view = windows(xp, x, kernel, stride, dilation, sizes)
     lead = (slice(None),) * (input.ndim - n)
     best = xp.full((*input.shape[: input.ndim - n], *sizes), _lowest(input.dtype), input.dtype)
-    at = xp.zeros(best.shape, xp.int64)
-    at += _first_places(xp, input.shape[input.ndim - n :], kernel, stride, padding, dilation, sizes)
-    for position in itertools.product(*map(range, kernel)):
+    codes = xp.zeros(best.shape, code_type)
+    codes += _first_codes(xp, kernel, stride, padding, dilation, sizes).astype(code_type)
+    for code, position in enumerate(itertools.product(*map(range, kernel))):
         value = view[(*lead, *position)]
         better = value > best
         if input.dtype.kind == "f":
             better |= value != value
         xp.copyto(best, value, where=better)
-        xp.copyto(at, _places(xp, position, input.shape[input.ndim - n :], stride, padding, dilation, sizes), where=better)
-    return best, at
+        xp.copyto(codes, codes.dtype.type(code), where=better)
+    return best, codes
 
 
-def _values_vjp(
-    g: Any, input: Any, out: Any, *, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape
-) -> Any:
-    params = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "sizes": sizes}
-    if not recording(g, input):
-        return max_pool_backward(g, input, out.detach(), **params)
-    indices = max_pool(input.detach(), **params)[1]
+def _first_codes(xp: Any, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape) -> Any:
+    """For every window, the number of its first tap that isn't padding."""
+    code = xp.zeros((), xp.int64)
+    for k, s, p, d, o in zip(kernel, stride, padding, dilation, sizes, strict=True):
+        start = xp.arange(o) * s - p
+        code = code[..., None] * k + xp.where(start < 0, (-start + d - 1) // d, 0)
+    return code
+
+
+def _values_vjp(g: Any, input: Any, *, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape) -> Any:
+    indices = max_pool(input.detach(), kernel=kernel, stride=stride, padding=padding, dilation=dilation, sizes=sizes)[1]
     return place(g, indices, size=tuple(input.shape)[input.ndim - len(kernel) :], apart=False)
 
 
 @prim("max_pool_values", "pool", vjp=_values_vjp, infer=lambda input, **params: _pool_infer(input, **params)[0])
 def max_pool_values(xp: Any, input: Any, *, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape) -> Any:
-    """max_pool without indices; the gradient finds the places again."""
+    """max_pool without places, for calls that want no gradient."""
     n = len(kernel)
     x, _ = _padded(xp, input, kernel, stride, padding, dilation, sizes, _lowest(input.dtype))
     view = windows(xp, x, kernel, stride, dilation, sizes)
@@ -83,45 +101,60 @@ def max_pool_values(xp: Any, input: Any, *, kernel: Shape, stride: Shape, paddin
     return best
 
 
-@prim("max_pool_backward", "pool", infer=lambda g, input, out, **params: MetaArray(input.shape, g.dtype))
-def max_pool_backward(
-    xp: Any, g: Any, input: Any, out: Any, *, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape
+def _coded_infer(input: Any, *, sizes: Shape, **params: Any) -> list[MetaArray]:
+    out, _ = _pool_infer(input, sizes=sizes)
+    return [out, MetaArray(out.shape, np.uint8)]
+
+
+def _coded_vjp(
+    g: Any, codes: Any, input_shape: Shape, *, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape
 ) -> Any:
-    """g added where max_pool found each window's maximum: at its first element equal to the maximum, at its last NaN."""
+    if g[0] is None:
+        return None
+    params = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "sizes": sizes}
+    return max_pool_backward(g[0], codes.detach(), size=input_shape[len(input_shape) - len(kernel) :], **params)
+
+
+@prim("max_pool_coded", "pool", outputs=("out", "codes"), vjp=_coded_vjp, infer=_coded_infer)
+def max_pool_coded(xp: Any, input: Any, *, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape) -> Any:
+    """max_pool of up to 256 taps for a gradient: instead of places, a byte for each window, the number of its maximum's tap."""
+    return _maxima(xp, input, xp.uint8, kernel=kernel, stride=stride, padding=padding, dilation=dilation, sizes=sizes)
+
+
+def _backward_vjp(
+    h: Any, codes: Any, *, size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape
+) -> Any:
+    lead = h.ndim - len(size)
+    indices = _coded_places(codes, size=size, kernel=kernel, stride=stride, padding=padding, dilation=dilation, sizes=sizes)
+    return h.flatten(lead).gather(lead, indices.flatten(lead)).reshape(codes.shape), None
+
+
+@prim("coded_places", "pool", infer=lambda codes, **params: MetaArray(codes.shape, np.int64))
+def _coded_places(
+    xp: Any, codes: Any, *, size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape
+) -> Any:
+    """The places that codes stand for."""
+    return code_places(xp, codes, size, kernel=kernel, stride=stride, padding=padding, dilation=dilation, sizes=sizes)
+
+
+@prim(
+    "max_pool_backward", "pool", vjp=_backward_vjp,
+    infer=lambda g, codes, *, size, **params: MetaArray((*g.shape[: len(g.shape) - len(size)], *size), g.dtype),
+)  # fmt: skip
+def max_pool_backward(
+    xp: Any, g: Any, codes: Any, *, size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape
+) -> Any:
+    """Zeros of spatial `size` with g added where `max_pool_coded` found each window's maximum."""
     n = len(kernel)
-    x, pads = _padded(xp, input, kernel, stride, padding, dilation, sizes, _lowest(input.dtype))
-    view = windows(xp, x, kernel, stride, dilation, sizes)
-    whole = xp.zeros(x.shape, g.dtype)
+    pads = _pads(size, kernel, stride, padding, dilation, sizes)
+    shape = tuple(m + low + high for m, (low, high) in zip(size, pads, strict=True))
+    whole = xp.zeros((*g.shape[: g.ndim - n], *shape), g.dtype)
     target = windows(xp, whole, kernel, stride, dilation, sizes)
-    lead = (slice(None),) * (input.ndim - n)
-    waiting = xp.ones(out.shape, bool)
-    if bool((out == _lowest(input.dtype)).any()) or bool(xp.isnan(out).any()):
-        indices = max_pool.impl(xp, input, kernel=kernel, stride=stride, padding=padding, dilation=dilation, sizes=sizes)[1]
-        return place.impl(xp, g, indices, size=input.shape[input.ndim - n :], apart=False)
-    for position in itertools.product(*map(range, kernel)):
-        hit = view[(*lead, *position)] == out
-        hit &= waiting
-        waiting ^= hit
+    lead = (slice(None),) * (g.ndim - n)
+    for code, position in enumerate(itertools.product(*map(range, kernel))):
         here = target[(*lead, *position)]
-        here += g * hit
+        here += xp.where(codes == code, g, g.dtype.type(0))
     return crop_spatial(whole, pads)
-
-
-def _places(xp: Any, position: Shape, spatial: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape) -> Any:
-    """For every window, the flattened place of its element `position`."""
-    flat = xp.zeros((), xp.int64)
-    for k, n, s, p, d, o in zip(position, spatial, stride, padding, dilation, sizes, strict=True):
-        flat = flat[..., None] * n + (xp.arange(o) * s - p + k * d)
-    return flat
-
-
-def _first_places(xp: Any, spatial: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, sizes: Shape) -> Any:
-    """For every window, the flattened place of its first element that isn't padding."""
-    flat = xp.zeros((), xp.int64)
-    for n, s, p, d, o in zip(spatial, stride, padding, dilation, sizes, strict=True):
-        start = xp.arange(o) * s - p
-        flat = flat[..., None] * n + start + xp.where(start < 0, (-start + d - 1) // d * d, 0)
-    return flat
 
 
 def _place_vjp(h: Any, indices: Any, g_shape: Shape, *, size: Shape) -> Any:
@@ -160,22 +193,6 @@ def place(xp: Any, g: Any, indices: Any, *, size: Shape, apart: bool) -> Any:
 # ---- average
 
 
-def _counts(
-    spatial: Shape, kernel: Shape, stride: Shape, padding: Shape, sizes: Shape, include_pad: bool, divisor: int | None
-) -> Any:
-    """What the sum of each window is divided by."""
-    if divisor is not None:
-        return divisor
-    counts: Any = np.ones(())
-    for n, k, s, p, o in zip(spatial, kernel, stride, padding, sizes, strict=True):
-        start = np.arange(o) * s - p
-        end = np.minimum(start + k, n + p)
-        if not include_pad:
-            start, end = np.maximum(start, 0), np.minimum(end, n)
-        counts = counts[..., None] * (end - start)
-    return counts if counts.size and (counts != counts.flat[0]).any() else int(counts.flat[0]) if counts.size else 1
-
-
 def _divided(xp: Any, total: Any, counts: Any) -> Any:
     if isinstance(counts, np.ndarray):
         counts = xp.asarray(counts, total.dtype)
@@ -207,7 +224,7 @@ def avg_pool(
     total = view[(*lead, *(0,) * n)].copy()
     for position in itertools.islice(itertools.product(*map(range, kernel)), 1, None):
         total += view[(*lead, *position)]
-    return _divided(xp, total, _counts(input.shape[input.ndim - n :], kernel, stride, padding, sizes, include_pad, divisor))
+    return _divided(xp, total, window_counts(input.shape[input.ndim - n :], kernel, stride, padding, sizes, include_pad, divisor))
 
 
 def _avg_forward(h: Any, g_shape: Shape, *, kernel: Shape, stride: Shape, padding: Shape, include_pad: bool, divisor: Any) -> Any:
@@ -224,8 +241,8 @@ def avg_pool_backward(
 ) -> Any:
     n = len(kernel)
     lead, sizes, ones = g.shape[: g.ndim - n], g.shape[g.ndim - n :], (1,) * len(kernel)
-    share = _divided(xp, g.copy(), _counts(size, kernel, stride, padding, sizes, include_pad, divisor))
-    pads = tuple((p, max((o - 1) * s + k - m - p, 0)) for m, k, s, p, o in zip(size, kernel, stride, padding, sizes, strict=True))
+    share = _divided(xp, g.copy(), window_counts(size, kernel, stride, padding, sizes, include_pad, divisor))
+    pads = _pads(size, kernel, stride, padding, ones, sizes)
     out = xp.zeros((*lead, *(m + low + high for m, (low, high) in zip(size, pads, strict=True))), g.dtype)
     scatter_windows(xp, out, xp.broadcast_to(share.reshape(*lead, *ones, *sizes), (*lead, *kernel, *sizes)), kernel, stride, ones)
     return crop_spatial(out, pads)

@@ -7,6 +7,7 @@
     conv       convolution and its input gradient as implicit matrix products
     weight     the weight gradient, the same product over pixels
     depthwise  convolutions of one channel each
+    maxima     max pooling and its gradient
 
 A module here describes kernels and plans calls (which numbers a kernel gets for which shapes); `tocha.backends._native_conv` and
 `_native_products` run them.

@@ -131,10 +131,14 @@ class Vectors:
         below = compare("slt", stop)
         return below if start is None else f.op(f"and <{n} x i1> {compare('sge', start).name}, {below.name}", below.type)
 
-    def masked_load(self, pointer: Value, mask: Value) -> Value:
+    def constant(self, number: str) -> str:
+        """The vector of one number, as LLVM writes it."""
+        return f"<{', '.join([f'{self.g.scalar} {number}'] * self.g.lanes)}>"
+
+    def masked_load(self, pointer: Value, mask: Value, otherwise: str = "zeroinitializer") -> Value:
         v, f = self.g.vector, self.f
         return f.call(
-            f"llvm.masked.load.{self.g.suffix}.p0", v, ("ptr", pointer), ("i32", self.g.align), (mask.type, mask), (v, "zeroinitializer"),
+            f"llvm.masked.load.{self.g.suffix}.p0", v, ("ptr", pointer), ("i32", self.g.align), (mask.type, mask), (v, otherwise),
             declare=True,
         )  # fmt: skip
 
@@ -168,7 +172,16 @@ def micro(g: Geometry, rows: int, vectors: int) -> Function:
     """c[r, :] = sum over k of a[k, r] * b[offsets[k] :], plus bias[r], or plus c if `more`."""
     f = Function(
         f"micro_{rows}x{vectors}",
-        [("i64", "k"), ("ptr", "a"), ("ptr", "b"), ("ptr", "offsets"), ("ptr", "c"), ("i64", "row"), ("ptr", "bias"), ("i1", "more")],
+        [
+            ("i64", "k"),
+            ("ptr", "a"),
+            ("ptr", "b"),
+            ("ptr", "offsets"),
+            ("ptr", "c"),
+            ("i64", "row"),
+            ("ptr", "bias"),
+            ("i1", "more"),
+        ],
     )
     v = Vectors(f, g)
     sums = [[f.variable("zeroinitializer", g.vector) for _ in range(vectors)] for _ in range(rows)]

@@ -77,7 +77,16 @@ def pack_box(g: Geometry, last: bool = False) -> Function:
     """Copy the input that a box's windows read, for `count` channels from x on, to `to`; `last` if channels lie side by side."""
     f = Function(
         "pack_last" if last else "pack_box",
-        [("ptr", "ctx"), ("ptr", "x"), ("i64", "count"), ("i64", "samples"), ("i64", "d0"), ("i64", "h0"), ("i64", "w0"), ("ptr", "to")],
+        [
+            ("ptr", "ctx"),
+            ("ptr", "x"),
+            ("i64", "count"),
+            ("i64", "samples"),
+            ("i64", "d0"),
+            ("i64", "h0"),
+            ("i64", "w0"),
+            ("ptr", "to"),
+        ],
     )
     v, s = Vectors(f, g), Fields(f)
     table, planes, width = s.table, s.planes, s.plane_w
@@ -128,18 +137,21 @@ def _transposed_rows(
                 v.store(line, v.at(to, (c + r) * pitch + i))
 
 
-def pack_row(g: Geometry) -> Function:
-    """to[i] = x[i * step] for low <= i < high, else 0, for 0 <= i < width; may write less than a vector past the end."""
-    f = Function("pack_row", [("ptr", "x"), ("ptr", "to"), ("i64", "low"), ("i64", "high"), ("i64", "width"), ("i64", "step")], inline=True)
+def pack_row(g: Geometry, filling: str = "0.0") -> Function:
+    """to[i] = x[i * step] for low <= i < high, else `filling`, for 0 <= i < width; may write less than a vector past the end."""
+    f = Function(
+        "pack_row", [("ptr", "x"), ("ptr", "to"), ("i64", "low"), ("i64", "high"), ("i64", "width"), ("i64", "step")], inline=True
+    )
     v = Vectors(f, g)
     low, high, step = f["low"], f["high"], f["step"]
+    nothing = v.constant(filling)
 
     def dense() -> None:
         def whole(i: Value) -> None:
             v.store(v.load(v.at(f["x"], i)), v.at(f["to"], i))
 
         def part(i: Value) -> None:
-            v.store(v.masked_load(v.at(f["x"], i), v.mask(low - i, high - i)), v.at(f["to"], i))
+            v.store(v.masked_load(v.at(f["x"], i), v.mask(low - i, high - i), nothing), v.at(f["to"], i))
 
         with f.loop(0, f["width"], g.lanes) as i:
             f.choose(f.both(i >= low, i + g.lanes <= high), lambda: whole(i), lambda: part(i))
@@ -154,7 +166,7 @@ def pack_row(g: Geometry) -> Function:
             v.store(every, v.at(f["to"], i))
 
         def singly(i: Value) -> None:
-            v.store(Value(f, "zeroinitializer", g.vector), v.at(f["to"], i))
+            v.store(Value(f, nothing, g.vector), v.at(f["to"], i))
             with f.loop(f.max(i, low), f.min(i + g.lanes, high)) as j:
                 v.store(v.one(v.at(f["x"], j * step)), v.at(f["to"], j))
 
