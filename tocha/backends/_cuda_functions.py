@@ -6,6 +6,7 @@ Importing this file needs no CuPy: its functions ask for it when they run. Funct
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +26,45 @@ _ATOMIC = {
     "maximum": frozenset(map(np.dtype, ("i4", "i8", "u4", "u8"))),
     "minimum": frozenset(map(np.dtype, ("i4", "i8", "u4", "u8"))),
 }
+
+
+_THROUGH = {"int8": "int32", "int16": "int32", "uint8": "int64", "uint16": "uint32"}
+_FAR = 50.0  # from where on Bessel functions times exponentials are summed by their expansion, with an error of 1e-15
+
+
+def _of_truth(name: str) -> Callable[..., Any]:
+    """A logical function of arrays of any type: CuPy's has none for complex numbers."""
+
+    def function(*operands: Any) -> Any:
+        return getattr(cupy, name)(*[x != 0 if x.dtype.kind == "c" else x for x in operands])
+
+    return function
+
+
+def far_bessel(x: Any, order: int, growing: bool) -> Any:
+    """exp(-x) I(x), or exp(x) K(x), at large x without the factor 1 / sqrt(x) (DLMF 10.40.1 and 10.40.2)."""
+    total, term = 1.0, 1.0
+    for k in range(1, 13):
+        term = term * (4 * order * order - (2 * k - 1) ** 2) / (8 * k) / x
+        total = total + (term * (-1) ** k if growing else term)
+    return total * (math.sqrt(0.5 / math.pi) if growing else math.sqrt(0.5 * math.pi))
+
+
+def _scaled(name: str, order: int) -> Callable[..., Any]:
+    """A modified Bessel function times the exponential that keeps it in range: CuPy's overflows where the function itself does."""
+    growing = name.startswith("i")
+
+    def function(x: Any) -> Any:
+        import cupyx.scipy.special
+
+        size = cupy.abs(x) if growing else x
+        far = size > _FAR
+        near, wide = cupy.where(far, x.dtype.type(1), size), cupy.where(far, size, x.dtype.type(_FAR))
+        small = getattr(cupyx.scipy.special, name)(near) * cupy.exp(-near if growing else near)
+        got = cupy.where(far, far_bessel(wide, order, growing) / cupy.sqrt(wide), small).astype(x.dtype)
+        return cupy.copysign(got, x) if growing and order else got
+
+    return function
 
 
 class Functions:
@@ -216,6 +256,19 @@ class Functions:
             flat[...] = cuda.from_host(host, flat.device.id)
 
     combine_along = combine_indexed = add_rows = add_bags = staticmethod(no_kernel)
+
+    # ---- values
+
+    @staticmethod
+    def float_to_int(a: Any, dtype: Any) -> Any:
+        """Floats as integers, through the types that torch's kernels go through: those end at their limits, narrow ones wrap around."""
+        through = _THROUGH.get(dtype.name)
+        return cuda.cast(a, dtype) if through is None else cuda.cast(a, np.dtype(through)).astype(dtype)
+
+    logical_not, logical_and = staticmethod(_of_truth("logical_not")), staticmethod(_of_truth("logical_and"))
+    logical_or, logical_xor = staticmethod(_of_truth("logical_or")), staticmethod(_of_truth("logical_xor"))
+    i0e, i1e = staticmethod(_scaled("i0", 0)), staticmethod(_scaled("i1", 1))
+    k0e, k1e = staticmethod(_scaled("k0", 0)), staticmethod(_scaled("k1", 1))
 
     # ---- order and scans
 

@@ -248,6 +248,18 @@ def converted(a: Any, dtype: Any) -> Any:
     return a.astype(dtype)
 
 
+_THROUGH = {
+    np.dtype(n): np.dtype(t)
+    for n, t in (("int8", "int32"), ("uint8", "int32"), ("int16", "int32"), ("uint16", "int32"), ("uint32", "int64"))
+}
+
+
+def float_to_int(a: Any, dtype: Any) -> Any:
+    """Floats as integers, through a wider type as in torch's x86 build: values out of range wrap around in narrow types."""
+    through = _THROUGH.get(dtype)
+    return a.astype(dtype) if through is None else a.astype(through).astype(dtype)
+
+
 def scan(name: str, a: Any, axis: int, dtype: Any = None) -> Any:
     """The function called `name` accumulated along an axis."""
     return getattr(np, name).accumulate(a, axis=axis, dtype=dtype)

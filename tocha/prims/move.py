@@ -21,15 +21,8 @@ def cast(xp: Any, input: Any, *, dtype: Any) -> Any:
     if input.dtype.kind == "c" and dtype.kind not in "cb":
         input = input.real
     if dtype.kind in "iu" and input.dtype.kind not in "biu":
-        return _float_to_int(xp, input, dtype)
+        return xp.float_to_int(input, dtype)
     return xp.converted(input, dtype)
-
-
-def _float_to_int(xp: Any, input: Any, dtype: Any) -> Any:
-    """Through int64, as torch's x86 build: out-of-range values wrap for narrow types instead of being undefined."""
-    if dtype.itemsize < 4 or dtype == xp.dtype("uint32"):
-        return xp.cast(input, xp.dtype("int64" if dtype.itemsize >= 4 else "int32")).astype(dtype)
-    return xp.cast(input, dtype)
 
 
 def _cast_back(g: Any, dtype: Any) -> Any:
