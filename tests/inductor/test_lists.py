@@ -1,8 +1,11 @@
 """Kernels over lists of arrays: what they compute, and what they refuse before anything is written."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
+from tocha import threads
+from tocha.backends import native_lists
 from tocha.inductor import lists
 from tocha.inductor.loop_ir import Buffer
 
@@ -27,7 +30,9 @@ def rows(*shapes):
     return [[rng.standard_normal(s).astype(F32) for s in shapes] for _ in range(3)]
 
 
-@pytest.mark.parametrize("shapes", [[], [()], [(0,)], [(3,), (0, 4), (5, 7), (), (1,)], [(1000,), (3000,), (0,), (200_001,), (2,)]])
+@pytest.mark.parametrize(
+    "shapes", [[], [()], [(0,)], [(3,), (0, 4), (5, 7), (), (1,)], [(1000,), (3000,), (0,), (200_001,), (2,)]]
+)
 def test_every_row_is_updated(descend, shapes):
     p, g, m = rows(*shapes)
     sums = [a + b for a, b in zip(m, g)]
@@ -75,7 +80,9 @@ def test_read_only_operands_will_do_where_nothing_is_written(descend):
     assert descend(p, [_read_only(g[0])], m, 0.5) is True
 
 
-@pytest.mark.parametrize("arguments", [(), ([], []), ([], [], [], 1.0, 2.0), ((), [], [], 1.0), ([], [None], [], 1.0), ([], [], [], "x")])
+@pytest.mark.parametrize(
+    "arguments", [(), ([], []), ([], [], [], 1.0, 2.0), ((), [], [], 1.0), ([], [None], [], 1.0), ([], [], [], "x")]
+)
 def test_wrong_arguments_raise(descend, arguments):
     with pytest.raises(TypeError):
         descend(*arguments)
@@ -90,3 +97,46 @@ def test_rows_that_share_memory_are_run_in_order(descend):
         wanted = wanted - (a + g[0]) * np.float32(0.5)
     assert descend([shared] * 4, g * 4, states, 0.5) is True
     assert np.array_equal(shared, wanted)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("name", ["square_sum", "abs_sum", "abs_max", "not_finite"])
+def test_reductions_of_every_row_around_the_sizes_of_chunks(name, dtype):
+    rng = np.random.default_rng(3)
+    sizes = [1, 7, 16, 1023, 1025, 32767, 32768, 32769, 100_001, 2]
+    arrays = [rng.standard_normal(n).astype(dtype) for n in sizes]
+    wide = [a.astype(np.float64) for a in arrays]
+    expected = {
+        "square_sum": lambda x: (x * x).sum(), "abs_sum": lambda x: abs(x).sum(), "abs_max": lambda x: abs(x).max(), "not_finite": lambda x: 0.0,
+    }[name]  # fmt: skip
+    found = native_lists.reduced(name, arrays)
+    np.testing.assert_allclose(found.astype(np.float64), [expected(x) for x in wide], rtol=1e-6)
+    for bad in (np.nan, np.inf, -np.inf):
+        for row, place in ((2, 15), (7, 32768), (8, 50_000)):
+            spoilt = list(arrays)
+            spoilt[row] = arrays[row].copy()
+            spoilt[row][place] = bad
+            good = np.isfinite(native_lists.reduced(name, spoilt).astype(np.float64))
+            assert np.flatnonzero(~good).tolist() == [row]
+
+
+def test_reductions_leave_what_is_not_dense_or_of_several_types():
+    x = np.ones((4, 6), np.float32)
+    assert native_lists.reduced("square_sum", [x, x.T]) is None
+    assert native_lists.reduced("square_sum", [x, x.astype(np.float64)]) is None
+    assert native_lists.reduced("square_sum", [x.astype(np.int64)]) is None
+    assert native_lists.reduced("square_sum", [x, x[::2]]) is None
+    assert native_lists.reduced("square_sum", [x[1:3], x]).tolist() == [12.0, 24.0]
+
+
+def test_reductions_do_not_depend_on_the_number_of_threads():
+    arrays = [np.random.default_rng(n).standard_normal(200_003).astype(np.float32) for n in range(5)]
+    before = threads.get_num_threads()
+    try:
+        found = []
+        for count in (1, 2, 3):
+            threads.set_num_threads(count)
+            found.append(native_lists.reduced("square_sum", arrays).tolist())
+    finally:
+        threads.set_num_threads(before)
+    assert found[0] == found[1] == found[2]

@@ -6,6 +6,7 @@ import pytest
 
 import tocha
 from tocha import tensor
+from tocha.ops import foreach
 
 
 def test_a_list_with_a_number_a_list_and_a_tensor() -> None:
@@ -45,3 +46,91 @@ def test_norms_and_extremes() -> None:
     x = [tensor([3.0, 4.0]), tensor([1.0])]
     assert [t.item() for t in tocha._foreach_norm(x)] == [5.0, 1.0]
     assert [t.item() for t in tocha._foreach_max(x)] == [4.0, 1.0]
+
+
+SHAPES = [(3,), (2, 5), (), (300, 17), (0,), (70_000,)]
+
+
+def _lists(dtype, count, seed=0):
+    tocha.manual_seed(seed)
+    return [[tocha.randn(s).to(dtype) for s in SHAPES] for _ in range(count)]
+
+
+CALLS = {
+    "add": lambda f, x, y, z: f(x, y),
+    "add alpha": lambda f, x, y, z: f(x, y, alpha=0.3),
+    "add number": lambda f, x, y, z: f(x, 0.7),
+    "sub alpha": lambda f, x, y, z: f(x, y, alpha=3),
+    "mul": lambda f, x, y, z: f(x, y),
+    "mul number": lambda f, x, y, z: f(x, 3),
+    "div": lambda f, x, y, z: f(x, y),
+    "div number": lambda f, x, y, z: f(x, 0.3),
+    "maximum": lambda f, x, y, z: f(x, y),
+    "addcmul": lambda f, x, y, z: f(x, y, z, value=0.3),
+    "addcdiv": lambda f, x, y, z: f(x, y, z, value=-2),
+    "lerp": lambda f, x, y, z: f(x, y, 0.3),
+    "neg": lambda f, x, y, z: f(x),
+    "abs": lambda f, x, y, z: f(x),
+    "sign": lambda f, x, y, z: f(x),
+    "sqrt": lambda f, x, y, z: f(x),
+}
+
+
+@pytest.mark.parametrize("dtype", [tocha.float32, tocha.float64, tocha.bfloat16, tocha.float16])
+@pytest.mark.parametrize("call", CALLS)
+def test_one_call_gives_the_bits_of_one_by_one(call, dtype, monkeypatch):
+    name = call.split()[0]
+
+    def run(suffix):
+        x, y, z = _lists(dtype, 3)
+        found = CALLS[call](getattr(tocha, f"_foreach_{name}{suffix}"), x, y, z)
+        return list(found) if suffix == "" else x
+
+    made, written = run(""), run("_")
+    monkeypatch.setattr(foreach, "_ELEMENTS", {})
+    for at_once, one_by_one in ((made, run("")), (written, run("_"))):
+        for a, b in zip(at_once, one_by_one, strict=True):
+            assert a.dtype is b.dtype and a.shape == b.shape
+            assert tocha.allclose(a, b, rtol=0, atol=0, equal_nan=True)
+    assert [t._version for t in made] == [0] * len(made) and [t._version for t in written] == [1] * len(written)
+
+
+def test_lists_of_several_kinds_and_layouts_are_done_all_the_same():
+    x = [
+        tocha.ones(3),
+        tocha.ones(4, dtype=tocha.int64),
+        tocha.ones(2, 6).t(),
+        tocha.ones(8)[::2],
+        tocha.ones(2, dtype=tocha.complex64),
+    ]
+    tocha._foreach_mul_(x, 3)
+    assert all((t == 3).all() for t in x)
+    assert [t.dtype for t in tocha._foreach_add(x, x)] == [t.dtype for t in x]
+
+
+def test_what_one_row_writes_and_another_reads_is_done_in_order():
+    a, b = tocha.ones(100_000), tocha.full((100_000,), 2.0)
+    tocha._foreach_add_([a, b, a], [b, a, b])
+    assert (a[0].item(), b[0].item()) == (8.0, 5.0)
+    assert (a == 8).all() and (b == 5).all()
+
+
+def test_leaves_that_require_gradients_are_refused_and_others_recorded():
+    leaf = tocha.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="leaf"):
+        tocha._foreach_add_([tocha.ones(3), leaf], 1)
+    doubled = tocha._foreach_mul([leaf, leaf], 2)
+    assert all(t.requires_grad for t in doubled)
+
+
+@pytest.mark.parametrize("ord", [1, 2, float("inf"), 3])
+@pytest.mark.parametrize("dtype", [tocha.float32, tocha.float64, tocha.bfloat16, tocha.float16])
+def test_norms_of_a_list_are_those_of_its_tensors(ord, dtype):
+    x = [t for t in _lists(dtype, 1)[0] if t.numel()]
+    for found, t in zip(tocha._foreach_norm(x, ord), x, strict=True):
+        assert found.dtype is dtype and found.shape == ()
+        tocha.testing.assert_close(
+            found, tocha.linalg.vector_norm(t.double(), ord).to(dtype), rtol=1e-6 if dtype.itemsize > 2 else 1e-2, atol=0
+        )
+    x[1][0, 0] = float("nan")
+    assert tocha.isnan(tocha._foreach_norm(x, ord)[1]) and not tocha.isnan(tocha._foreach_norm(x, ord)[0])

@@ -10,6 +10,8 @@ from enum import Enum
 from typing import Any
 
 import tocha
+from tocha.nn.parameter import gradients
+from tocha.ops.rows import SCALE, alike, fused_update, reduced
 from tocha.tensor import Tensor
 
 __all__ = ["GradScaler", "OptState"]
@@ -25,6 +27,30 @@ class OptState(Enum):
 
 def _fresh_state() -> dict[str, Any]:
     return {"stage": OptState.READY, "found_inf_per_device": {}}
+
+
+def _columns(tensors: list[Tensor]) -> list[list[Tensor]]:
+    """The tensors by device and dtype, float16 first: it may be refused, before anything is changed."""
+    if alike(tensors):
+        return [tensors]
+    found: dict[Any, list[Tensor]] = {}
+    for t in tensors:
+        found.setdefault((t.dtype is not tocha.float16, t.device, t.dtype), []).append(t)
+    return [found[key] for key in sorted(found, key=lambda key: key[0])]
+
+
+def _scale(tensors: list[Tensor], factor: Tensor) -> None:
+    numbers = {"factor": factor.item() if factor.is_cpu else factor}
+    for i in fused_update(SCALE, {"grad": tensors}, lambda _: numbers):
+        tensors[i].mul_(factor)
+
+
+def _not_finite(tensors: list[Tensor]) -> Tensor:
+    """Whether an element of tensors on one device is infinite or NaN."""
+    sums = reduced("not_finite", tensors)
+    if sums is not None:
+        return tocha.tensor(bool((sums != 0).any()))  # type: ignore[operator]
+    return tocha.stack([(~t.isfinite()).any() for t in tensors]).any()
 
 
 class GradScaler:
@@ -88,19 +114,16 @@ class GradScaler:
 
     def _unscale_grads_(self, optimizer: Any, inv_scale: Any, found_inf: Any, allow_fp16: bool) -> dict[Any, Tensor]:
         """Multiply all gradients by `inv_scale` in place; for each device whether one isn't finite (1.0 or 0.0)."""
+        grads = [g for group in optimizer.param_groups for g in gradients(group["params"]) if g is not None]
         found: dict[Any, Tensor] = {}
         with tocha.no_grad():
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is None:
-                        continue
-                    if not allow_fp16 and parameter.grad.dtype is tocha.float16:
-                        raise ValueError("Attempting to unscale FP16 gradients.")
-                    gradient = parameter.grad
-                    bad = (~gradient.isfinite()).any().to(tocha.float32)
-                    where = gradient.device
-                    found[where] = bad if where not in found else tocha.maximum(found[where], bad)
-                    gradient.mul_(inv_scale.to(device=where, dtype=gradient.dtype))
+            for column in _columns(grads):
+                where, dtype = column[0].device, column[0].dtype
+                if not allow_fp16 and dtype is tocha.float16:
+                    raise ValueError("Attempting to unscale FP16 gradients.")
+                bad = _not_finite(column).to(tocha.float32)
+                found[where] = bad if where not in found else tocha.maximum(found[where], bad)
+                _scale(column, inv_scale.to(device=where, dtype=dtype))
         return found
 
     def unscale_(self, optimizer: Any) -> None:

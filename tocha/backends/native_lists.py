@@ -6,6 +6,7 @@ come out the same. A kernel is compiled when it is wanted for the third time: wh
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -114,3 +115,37 @@ def _forget_pending() -> None:
     for known in _kernels.values():
         known[:] = [kernel for kernel in known if not kernel.pending]
 
+
+
+# ---- reductions
+
+
+_CHUNK = 32768  # elements to a partial result
+_JOIN = {"abs_max": np.maximum}
+
+
+def reduced(name: str, arrays: list[Any]) -> Any:
+    """The results of reduction `name` (tocha.inductor.reduce.KINDS) of each array, none of them empty, in the type it is accumulated in; None if
+    they aren't all dense and of one type that a kernel takes, and until the kernel is compiled."""
+    modules = native.inductor() if ON else None
+    dtype = arrays[0].dtype
+    if modules is None or modules.lower.NP_TYPES.get(dtype) not in _SUMMED:
+        return None
+    counts = [-(-a.size // _CHUNK) for a in arrays]
+    wide = dtype if name == "abs_max" and dtype in COUNTERS else np.dtype(np.float32 if name == "abs_max" else np.float64)
+    run = native.built(("reduce_list", name, dtype), lambda: _reduction(modules, name, dtype, wide))
+    partial = np.empty(sum(counts), wide)
+    if run is None or not run(arrays, partial):
+        return None
+    if len(partial) == len(arrays):
+        return partial
+    return _JOIN.get(name, np.add).reduceat(partial, [0, *itertools.accumulate(counts[:-1])])
+
+
+_SUMMED = frozenset(("f16", "bf16", "f32", "f64"))
+
+
+def _reduction(modules: Any, name: str, dtype: Any, wide: Any) -> Callable[..., bool]:
+    from tocha.inductor import lists
+
+    return lists.build_reduction(modules.reduce.chunks(name, modules.lower.NP_TYPES[dtype], _CHUNK), [dtype, wide], _CHUNK)

@@ -42,12 +42,11 @@ from tocha.inductor.pointwise import grain_of
 
 _DENSE, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400  # flags of an ndarray (NumPy's C API)
 
-# Slots of ctx: the table of rows, their number, the scalar arguments. A row: its first element's number, its size, the addresses.
-_TEXT = """
+# Slots of ctx: the table of rows, their number, the scalar arguments. A row: its first unit's number, its units, what `body` gets for it.
+_LOOK = """
 @list_type = external global i8
 @descrs = internal constant [BUFFERS x ptr] [DESCRS]
 @flags = internal constant [BUFFERS x i32] [FLAGS]
-@widths = internal constant [BUFFERS x i64] [WIDTHS]
 declare ptr @PyMem_RawMalloc(i64)
 declare void @PyMem_RawFree(ptr)
 declare ptr @PyBool_FromLong(i64)
@@ -96,7 +95,10 @@ yes:
 no:
   ret i64 -1
 }
+"""
 
+_COMPARE = """
+@widths = internal constant [BUFFERS x i64] [WIDTHS]
 define internal i1 @same_shape(ptr %x, ptr %y) {
 entry:
   %xn.at = getelementptr i8, ptr %x, i64 24
@@ -188,7 +190,10 @@ no:
   ret i1 false
 }
 
-; The kernel on elements %lo ... %hi of all rows laid end to end.
+"""
+
+_PIECE = """
+; The kernel on units %lo ... %hi of all rows laid end to end.
 define internal void @piece(ptr %ctx, i64 %lo, i64 %hi) {
 entry:
   %own = alloca [OWN x i64], align 16
@@ -246,6 +251,9 @@ done:
   ret void
 }
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""
+
+_UPDATE = """
 define ptr @entry(ptr %self, ptr %args, i64 %count) {
 entry:
   %ctx = alloca [CTX x i64], align 16
@@ -384,6 +392,100 @@ refuse:
 }
 """
 
+# The entry of a reduction: a list of arrays, and a dense array of one dimension for the partial results, CHUNK elements each.
+_REDUCE = """
+define ptr @entry(ptr %self, ptr %args, i64 %count) {
+entry:
+  %ctx = alloca [2 x i64], align 16
+  %right = icmp eq i64 %count, 2
+  br i1 %right, label %list, label %bad
+bad:
+  call i32 @PyErr_BadArgument()
+  ret ptr null
+list:
+  %list0 = load ptr, ptr %args
+  %list.type.at = getelementptr i8, ptr %list0, i64 8
+  %list.type = load ptr, ptr %list.type.at
+  %is.list = icmp eq ptr %list.type, @list_type
+  br i1 %is.list, label %results, label %bad
+results:
+  %out.at = getelementptr ptr, ptr %args, i64 1
+  %out = load ptr, ptr %out.at
+  %room = call i64 @elements(ptr %out, i64 1)
+  %usable.out = icmp sge i64 %room, 0
+  br i1 %usable.out, label %allocate, label %bad
+allocate:
+  %out.data.at = getelementptr i8, ptr %out, i64 16
+  %out.data = load ptr, ptr %out.data.at
+  %rows.at = getelementptr i8, ptr %list0, i64 16
+  %rows.n = load i64, ptr %rows.at
+  %items.at = getelementptr i8, ptr %list0, i64 24
+  %items = load ptr, ptr %items.at
+  %bytes = mul i64 %rows.n, ROW_BYTES
+  %table = call ptr @PyMem_RawMalloc(i64 %bytes)
+  %got = icmp ne ptr %table, null
+  br i1 %got, label %fill, label %refuse
+fill:
+  store ptr %table, ptr %ctx
+  %n.at = getelementptr i64, ptr %ctx, i64 1
+  store i64 %rows.n, ptr %n.at
+  br label %rows
+rows:
+  %i = phi i64 [ 0, %fill ], [ %i1, %place ]
+  %total = phi i64 [ 0, %fill ], [ %total1, %place ]
+  %more = icmp slt i64 %i, %rows.n
+  br i1 %more, label %row, label %run
+row:
+  %array.at = getelementptr ptr, ptr %items, i64 %i
+  %array = load ptr, ptr %array.at
+  %size = call i64 @elements(ptr %array, i64 0)
+  %usable = icmp sge i64 %size, 0
+  br i1 %usable, label %fits, label %refuse
+fits:
+  %up = add i64 %size, LAST
+  %units = udiv i64 %up, CHUNK
+  %total1 = add i64 %total, %units
+  %inside = icmp sle i64 %total1, %room
+  br i1 %inside, label %place, label %refuse
+place:
+  %row.at = getelementptr [ROW x i64], ptr %table, i64 %i
+  store i64 %total, ptr %row.at
+  %units.at = getelementptr i64, ptr %row.at, i64 1
+  store i64 %units, ptr %units.at
+  %data.at = getelementptr i8, ptr %array, i64 16
+  %data = load ptr, ptr %data.at
+  %x.at = getelementptr i64, ptr %row.at, i64 2
+  store ptr %data, ptr %x.at
+  %offset = mul i64 %total, WIDTH
+  %partial = getelementptr i8, ptr %out.data, i64 %offset
+  %partial.at = getelementptr i64, ptr %row.at, i64 3
+  store ptr %partial, ptr %partial.at
+  %size.at = getelementptr i64, ptr %row.at, i64 4
+  store i64 %size, ptr %size.at
+  %i1 = add i64 %i, 1
+  br label %rows
+run:
+  %large = icmp sgt i64 %total, GRAIN
+  br i1 %large, label %long, label %short
+short:
+  call void @piece(ptr %ctx, i64 0, i64 %total)
+  br label %done
+long:
+  %thread = call ptr @PyEval_SaveThread()
+  call void @tocha_run(ptr @piece, ptr %ctx, i64 %total, i64 GRAIN)
+  call void @PyEval_RestoreThread(ptr %thread)
+  br label %done
+done:
+  call void @PyMem_RawFree(ptr %table)
+  %true = call ptr @PyBool_FromLong(i64 1)
+  ret ptr %true
+refuse:
+  call void @PyMem_RawFree(ptr %table)
+  %false = call ptr @PyBool_FromLong(i64 0)
+  ret ptr %false
+}
+"""
+
 
 class Made(NamedTuple):
     """A kernel, the guards under which it serves, the least number of elements worth a thread, and the parameters it takes."""
@@ -440,15 +542,30 @@ def build(kernel: Kernel, dtypes: Sequence[Any], grain: int) -> Callable[..., bo
     written = {s.buffer for s in walk(kernel.body) if isinstance(s, Store)}
     flags = [_DENSE | _ALIGNED | (_WRITEABLE if b.name in written else 0) for b in kernel.buffers]
     widths = [BITS[b.type] // 8 if b.name in written else 0 for b in kernel.buffers]
+    fields = {
+        "POINTER_BYTES": 8 * buffers, "PARAM_BYTES": 8 * params, "ROW_BYTES": 8 * (buffers + 2), "WIDTHS": _array("i64", widths), "GRAIN": grain,
+        "SCALARS": entry.scalar_arguments(kernel.params, buffers, 2), "COUNT": buffers + params, "CTX": params + 2, "OWN": buffers + params + 1,
+        "BUFFERS": buffers, "ROW": buffers + 2,
+    }  # fmt: skip
+    return _assemble(kernel, dtypes, flags, _LOOK + _COMPARE + _PIECE + _UPDATE, fields)
+
+
+def build_reduction(kernel: Kernel, dtypes: Sequence[Any], chunk: int) -> Callable[..., bool]:
+    """The builtin(list of arrays, partial results) of a `kernel` that reduces `chunk` elements a unit (tocha.inductor.reduce.chunks)."""
+    flags = [_DENSE | _ALIGNED, _DENSE | _ALIGNED | _WRITEABLE]
+    fields = {
+        "POINTER_BYTES": 24, "PARAM_BYTES": 0, "ROW_BYTES": 40, "CHUNK": chunk, "LAST": chunk - 1, "WIDTH": dtypes[1].itemsize, "GRAIN": 1,
+        "OWN": 4, "BUFFERS": 2, "ROW": 5,
+    }  # fmt: skip
+    return _assemble(kernel, dtypes, flags, _LOOK + _PIECE + _REDUCE, fields)
+
+
+def _assemble(kernel: Kernel, dtypes: Sequence[Any], flags: Sequence[int], text: str, fields: dict[str, Any]) -> Callable[..., bool]:
+    """The builtin of a text in which `fields` are filled in."""
     symbols = {f"descr{i}": id(dtype) for i, dtype in enumerate(dtypes)}
     declared = "".join(f"@{name} = external global i8\n" for name in symbols)
-    scalars = entry.scalar_arguments(kernel.params, buffers, 2)
-    fields: dict[str, Any] = {
-        "POINTER_BYTES": 8 * buffers, "PARAM_BYTES": 8 * params, "ROW_BYTES": 8 * (buffers + 2), "DESCRS": _array("ptr", [f"@{s}" for s in symbols]),
-        "FLAGS": _array("i32", flags), "WIDTHS": _array("i64", widths), "SCALARS": scalars, "COUNT": buffers + params, "CTX": params + 2,
-        "OWN": buffers + params + 1, "GRAIN": grain, "BUFFERS": buffers, "ROW": buffers + 2,
-    }  # fmt: skip
-    text = re.sub("|".join(rf"\b{name}\b" for name in fields), lambda found: str(fields[found[0]]), _TEXT)
+    fields = {**fields, "DESCRS": _array("ptr", [f"@{s}" for s in symbols]), "FLAGS": _array("i32", flags)}
+    text = re.sub("|".join(rf"\b{name}\b" for name in fields), lambda found: str(fields[found[0]]), text)
     return entry.assemble(kernel, entry.DECLARATIONS + declared + text, {**symbols, **_python()})
 
 

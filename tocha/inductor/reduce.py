@@ -99,6 +99,8 @@ KINDS: dict[str, Kind] = {
     "square_sum": Kind("add", _square),
     "norm": Kind("add", _square, end=lambda total, count: Unary("sqrt", total)),
     "abs_sum": Kind("add", abs),
+    "abs_max": Kind("max", abs, _same),
+    "not_finite": Kind("add", lambda x: x * 0),  # NaN if an element isn't finite
     "apart_sum": Kind("add", _apart),
     "apart_mean": Kind("add", _apart, end=lambda total, count: total / convert(count, "f64")),
     "normal_sum": Kind("add", _normal),
@@ -166,6 +168,17 @@ def make(name: str, types: tuple[str, ...], compute: str, out: str, key: tuple[A
     """The kernel for operands of `types`, whose elements are computed with in type `compute`."""
     builder = _Builder(KINDS[name], types, compute, out, *key)
     kernel = builder.kernel(name)
+    verify(kernel)
+    return kernel
+
+
+def chunks(name: str, type: str, length: int) -> Kernel:
+    """The kernel that reduces an array of one dimension, `length` elements a unit, to partial results of its second buffer's type."""
+    builder = _Builder(KINDS[name], (type,), "f32" if type in HALVES else type, "f64", False, 0, 1, "11", True)
+    unit = Index("unit")
+    start = unit * length
+    body = (Loop("unit", Size("lo"), Size("hi"), builder.along(unit, [], start, Binary("min", start + length, Size("r0")))),)
+    kernel = Kernel(name, (*builder.operands, Buffer("partial", builder.wide)), (), (Size("r0"),), body)
     verify(kernel)
     return kernel
 

@@ -8,17 +8,13 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
-from tocha.autograd.mode import state
-from tocha.backends import cpu
-from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS
 from tocha.dispatch.registry import op
+from tocha.ops import rows
 from tocha.ops.arguments import Number, check_dtype, check_tensor, wrap_dim, wrap_dims
+from tocha.ops.join import stack
 from tocha.ops.linalg import check_inexact, check_matrix, check_square, svdvals
 from tocha.prims import reduce as prims
 from tocha.tensor import Tensor, wrap
-
-_DIRECT = frozenset((np.dtype(np.float32), np.dtype(np.float64)))
-_SMALL = 4096  # elements up to which what is around a kernel counts
 
 
 def _typed(name: str, x: Tensor, dtype: Any) -> Tensor:
@@ -68,15 +64,23 @@ def _moved(a: Tensor, dims: tuple[int, int]) -> Tensor:
     return a if dims == (a.ndim - 2, a.ndim - 1) else a.permute(*rest, *dims)
 
 
-def norms(tensors: list[Tensor], ord: float) -> list[Tensor]:
-    """vector_norm of each tensor, with little around it for small CPU tensors whose history isn't recorded."""
-    plain = not state.grad and not FUNCTION_MODES and not INTERPRETERS
-    return [
-        wrap(np.asarray(state.run(prims.vector_norm.impl, cpu, t._a, ord=ord, dim=tuple(range(t._a.ndim)), keepdim=False)))
-        if plain and t.__class__ is Tensor and t._a.__class__ is np.ndarray and t._a.dtype in _DIRECT and 0 < t._a.size < _SMALL
-        else vector_norm(t, ord)
-        for t in tensors
-    ]
+_SUMS = {1.0: "abs_sum", 2.0: "square_sum", math.inf: "abs_max"}
+
+
+def norms_at_once(tensors: list[Tensor], ord: float) -> Tensor | None:
+    """vector_norm of each tensor by one native call; None unless they are plain CPU tensors whose history isn't recorded."""
+    found = rows.reduced(_SUMS[ord], tensors) if ord in _SUMS else None
+    return None if found is None else wrap((np.sqrt(found) if ord == 2 else found).astype(tensors[0]._a.dtype, copy=False))
+
+
+def norms(tensors: list[Tensor], ord: float) -> Tensor:
+    """vector_norm of each tensor, on the first one's device."""
+    found = norms_at_once(tensors, ord)
+    if found is not None:
+        return found
+    device = tensors[0].device
+    each = [vector_norm(t, ord) for t in tensors]
+    return stack([n if n.device == device else n.to(device) for n in each])
 
 
 @op("linalg out")

@@ -20,11 +20,12 @@ _SMALL = 16384  # elements up to which NumPy's temporaries cost less than tensor
 
 
 class Rule(NamedTuple):
-    """`name` is what error messages call the rule; the columns in `read` are only read."""
+    """`name` is what error messages call the rule; the columns in `read` are only read, those in `new` have been seen by nobody."""
 
     name: str
     apply: Callable[..., tuple[Any, ...]]
     read: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
 
 
 class OnElements:
@@ -96,6 +97,12 @@ class OnElements:
     def product(self, x: Any, y: Any) -> Any:
         return self._run("mul", x, y)
 
+    def quotient(self, x: Any, y: Any) -> Any:
+        return self._run("true_divide", x, y)
+
+    def negative(self, x: Any) -> Any:
+        return self._run("neg", x)
+
     def replace(self, x: Any, y: Any) -> Any:
         return y
 
@@ -115,7 +122,7 @@ class OnElements:
     def sign(self, x: Any) -> Any:
         return self._run("sign", x)
 
-    shifted, scaled, divided, times, quotient = plus, scale, over, product, over
+    shifted, scaled, divided, times = plus, scale, over, product
 
 
 def fused_update(
@@ -161,12 +168,26 @@ def fused_update(
             for i in ran if counters else ():
                 counters[i][()] = step
             done += ran
-    changed = [columns[name] for name in columns if name not in rule.read] + ([steps] if steps else [])
+    changed = [columns[name] for name in columns if name not in rule.read + rule.new] + ([steps] if steps else [])
     if len(done) == count:
         bump_all([t for column in changed for t in column], rule.name)
         return ()
     bump_all([column[i] for column in changed for i in done], rule.name)
     return sorted(set(left).difference(done))
+
+
+def alike(tensors: list[Any]) -> bool:
+    """Whether these are plain CPU tensors of one dtype."""
+    return bool(tensors) and _plain(tensors) and len({(a.__class__, a.dtype) for a in [t._a for t in tensors]}) == 1 and tensors[0].is_cpu
+
+
+def reduced(name: str, tensors: list[Any]) -> Any:
+    """An array with the results of reduction `name` (tocha.inductor.reduce.KINDS) of each tensor, in the type it is accumulated in, by one
+    native call; None where they aren't plain dense CPU tensors of one type with elements, or gradients are recorded."""
+    if FUNCTION_MODES or INTERPRETERS or not alike(tensors) or (mode.grad and any(t._rg for t in tensors)):
+        return None
+    arrays = [t._a for t in tensors]
+    return native_lists.reduced(name, arrays) if all(a.size for a in arrays) else None
 
 
 def _plain(tensors: list[Any]) -> bool:
@@ -227,3 +248,6 @@ def _run_on_arrays(
                 row[k][...] = value
             done.append(i)
     return done
+
+
+SCALE = Rule("mul_", lambda o, x, *, factor: (o.scale(x, factor),))

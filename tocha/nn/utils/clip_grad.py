@@ -10,7 +10,7 @@ from typing import Any
 import tocha
 from tocha.nn.parameter import gradients
 from tocha.ops.linalg_norm import norms
-from tocha.ops.rows import Rule, fused_update
+from tocha.ops.rows import SCALE, Rule, fused_update
 
 __all__ = [
     "clip_grad_norm",
@@ -45,11 +45,10 @@ def get_total_norm(tensors: Any, norm_type: float = 2.0, error_if_nonfinite: boo
     norm_type = float(norm_type)
     if not tensors:
         return tocha.tensor(0.0)  # type: ignore[operator]
-    device = tensors[0].device
     # an empty tensor has no largest element, and adds nothing to any norm
     filled = [t for t in tensors if t.numel()]
     if filled:
-        total = tocha.linalg.vector_norm(tocha.stack([_on(n, device) for n in norms(filled, norm_type)]), norm_type)
+        total = tocha.linalg.vector_norm(norms(filled, norm_type), norm_type)
     else:
         total = tocha.linalg.vector_norm(tensors[0].new_zeros(1))
     if error_if_nonfinite and not math.isfinite(total.item()):
@@ -74,11 +73,11 @@ def _scale(grads: list[Any], max_norm: float, total_norm: Any) -> None:
     with tocha.no_grad():
         on_cpu = isinstance(factor, tocha.Tensor) and factor.is_cpu
         numbers = {"factor": factor.item()} if on_cpu else {"factor": factor}
-        for i in fused_update(_SCALE, {"grad": grads}, lambda _: numbers):
+        for i in fused_update(SCALE, {"grad": grads}, lambda _: numbers):
             grads[i].mul_(_on(factor, grads[i].device))
 
 
-_SCALE = Rule("mul_", lambda o, grad, *, factor: (o.scale(grad, factor),))
+_CLAMP = Rule("clamp_", lambda o, grad, *, low, high: (o.clamp(grad, low, high),))
 
 
 def clip_grad_norm_(
@@ -116,6 +115,6 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
     """Limit each gradient element in place to [-clip_value, clip_value]."""
     clip_value = float(clip_value)
     with tocha.no_grad():
-        for p in _as_list(parameters):
-            if p.grad is not None:
-                p.grad.clamp_(min=-clip_value, max=clip_value)
+        grads = [g for g in gradients(_as_list(parameters)) if g is not None]
+        for i in fused_update(_CLAMP, {"grad": grads}, lambda _: {"low": -clip_value, "high": clip_value}):
+            grads[i].clamp_(min=-clip_value, max=clip_value)
