@@ -347,3 +347,35 @@ def test_views_of_a_detached_base():
         view.mul_(2)
     (view * 3).sum().backward()
     assert x.grad is None
+
+
+def test_shape_changed_while_nothing_is_recorded():
+    x = torch.ones(1, 2, requires_grad=True)
+    for change, works in ((lambda y: y.unsqueeze_(0), True), (lambda y: y.t_(), False)):
+        y = x * 2
+        with torch.no_grad():
+            change(y)
+        loss = (y * 3).sum()
+        if works:
+            loss.backward()
+            assert x.grad.tolist() == [[6, 6]]
+        else:
+            with pytest.raises(RuntimeError, match="invalid gradient"):
+                loss.backward()
+
+
+def test_a_leaf_that_no_longer_requires_grad_gets_none():
+    x = torch.ones(2, requires_grad=True)
+    out = (x * 2).sum()
+    x.requires_grad_(False)
+    out.backward()
+    assert x.grad is None
+
+
+def test_a_view_turned_under_no_grad_stays_the_view_it_was():
+    x = torch.ones(2, 3, requires_grad=True)
+    view = (x * 2)[0:1]
+    with torch.no_grad():
+        view.t_()
+    (view * torch.tensor([[1.0], [2.0], [3.0]])).sum().backward()
+    assert x.grad.tolist() == [[2, 4, 6], [0, 0, 0]]

@@ -191,6 +191,8 @@ def _accumulate(leaf: Tensor, grad: Tensor, create_graph: bool, references: int)
     """leaf.grad += grad, then the leaf's post-accumulate hooks. `references` counts who holds the gradient: 2 is the
     engine's variable and the argument of the count, so nobody else."""
     a, own = grad._a, leaf._a
+    if not leaf._rg:  # since it was used, requires_grad_(False)
+        return
     if a.dtype is not own.dtype:
         grad = grad.to(leaf.dtype)
         a = grad._a

@@ -332,4 +332,7 @@ def resize_output(name: str, out: Tensor, shape: tuple[int, ...]) -> None:
             UserWarning,
             stacklevel=4,
         )
+    version = version_of(out)
+    before = version.value
     out.resize_(shape)
+    version.value = before  # the write that follows counts

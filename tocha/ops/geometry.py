@@ -5,22 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tocha.autograd.graph import version_of
+from tocha.autograd.graph import Node, version_of
 from tocha.dispatch.inplace import check_history
 from tocha.dispatch.registry import op
 from tocha.ops import shape
 from tocha.tensor import Tensor
 
 
+class Turned(Node):
+    """History of a tensor that took another shape while nothing was recorded: its gradient has the new one, and the node that
+    made it wants the old."""
+
+    __slots__ = ("shape",)
+
+    def __init__(self, edges: Any, numbers: Any, shape: tuple[int, ...]) -> None:
+        super().__init__(edges, numbers)
+        self.shape = shape
+
+    def apply(self, grad: Any) -> tuple[Tensor]:
+        have, shape = tuple(grad.shape), self.shape
+        lead = len(have) - len(shape)
+        if lead < 0 or any(w not in (1, h) for w, h in zip(shape, have[lead:], strict=True)):
+            raise RuntimeError(
+                f"backward got an invalid gradient - got {list(have)} but expected shape compatible with {list(shape)}: a tensor of this "
+                "shape was given another in place under no_grad. Do that where gradients are recorded"
+            )
+        return (grad.sum_to_size(shape),)
+
+
 def _inplace_view(name: str, view: Callable[..., Tensor], spellings: str = "method") -> None:
     def change(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         check_history(input, name, input._rg)
         out = view(input, *args, **kwargs)
-        input._a = out._a
+        shape, input._a = input._a.shape, out._a
         if out._node is not None:
             input._node, input._nr = out._node, out._nr
+        elif input._node is not None and out._a.shape != shape:
+            input._node, input._nr = Turned((input._node,), (input._nr,) if input._nr else None, shape), 0
         if input._view is not None:
-            input._view = out._view
+            kind, input._view = input._view.kind, out._view
+            if input._view is not None:
+                input._view.kind = kind  # how the view was made, not how it was turned
         version = version_of(input)
         version.reshaped = True
         version.bump(name)

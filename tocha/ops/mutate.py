@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tocha.autograd.mode import state
 from tocha.dispatch.inplace import check_writable, mutated, store
 from tocha.dispatch.override import in_memory
 from tocha.dispatch.registry import op
@@ -23,6 +24,8 @@ def detach(input: Tensor) -> Tensor:
 @op("torch method")
 def detach_(input: Tensor) -> Tensor:
     """Forget the history of this very tensor (torch docs: Tensor.detach_)."""
+    if state.inference:
+        return input  # histories are left alone, as in torch
     if input._view is not None:
         raise RuntimeError(
             "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for training, and "
