@@ -117,7 +117,7 @@ class Columns(Row):
 
 
 def _renamed(body: tuple[Statement, ...], old: Index, new: Index) -> tuple[Statement, ...]:
-    rename = Renamer(old, new)
+    rename = Renamer({old: new})
     return tuple(rename(s) for s in body)
 
 

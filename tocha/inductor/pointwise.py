@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tocha.inductor.layout import size_names
@@ -139,7 +139,7 @@ class _Places:
     def _checked(self, start: Expr, stop: Expr, store: Any, hard: Expr, exact: Any) -> tuple[Statement, ...]:
         """The fast loop, which notes whether an element was hard, and if so another over the hard ones."""
         again = Index("again")
-        rename = Renamer(self.element, again)
+        rename = Renamer({self.element: again})
         slow = If(rename(hard), (Store(store.buffer, rename(store.offset), rename(exact)),))
         return (
             Declare("any_hard", "i32", Const(0, "i32")),
@@ -150,10 +150,10 @@ class _Places:
 
 
 class Renamer:
-    """Expressions and statements with one expression replaced."""
+    """Expressions and statements with some expressions replaced."""
 
-    def __init__(self, old: Expr, new: Expr) -> None:
-        self.known: dict[Any, Any] = {old: new}
+    def __init__(self, replaced: Mapping[Any, Any]) -> None:
+        self.known: dict[Any, Any] = dict(replaced)
 
     def __call__(self, x: Any) -> Any:
         if x not in self.known:

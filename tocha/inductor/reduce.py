@@ -166,8 +166,12 @@ def plan(shape: Shape, strides: list[Shape], out: Shape, dims: Shape) -> Plan | 
 
 def make(name: str, types: tuple[str, ...], compute: str, out: str, key: tuple[Any, ...]) -> Kernel:
     """The kernel for operands of `types`, whose elements are computed with in type `compute`."""
-    builder = _Builder(KINDS[name], types, compute, out, *key)
-    kernel = builder.kernel(name)
+    return make_kind(name, KINDS[name], types, compute, out, key)
+
+
+def make_kind(name: str, kind: Kind, types: tuple[str, ...], compute: str | None, out: str, key: tuple[Any, ...]) -> Kernel:
+    """The kernel of any kind. Without `compute` its `element` gets the loaded values in their own types (halves as f32)."""
+    kernel = _Builder(kind, types, compute, out, *key).kernel(name)
     verify(kernel)
     return kernel
 
@@ -188,7 +192,7 @@ class _Builder:
         self,
         kind: Kind,
         types: tuple[str, ...],
-        compute: str,
+        compute: str | None,
         out: str,
         columns: bool,
         kept: int,
@@ -199,7 +203,7 @@ class _Builder:
         self.kind, self.out, self.compute, self.columns, self.split, self.inner = kind, out, compute, columns, split, inner
         self.operands = [Buffer(f"x{i}", t) for i, t in enumerate(types)]
         self.kept, self.reduced = kept, reduced
-        sample = kind.element(*[Read("_", compute) for _ in types])
+        sample = kind.element(*[Read(f"_{i}", compute or ("f32" if t in HALVES else t)) for i, t in enumerate(types)])
         self.small = sample.type
         self.wide = kind.wide(sample.type)
         if self.small not in (*FLOATS, "bool") and kind.op in ("add", "mul") and self.small != out:
@@ -257,7 +261,7 @@ class _Builder:
             value: Expr = Load(buffer.name, offset, buffer.type)
             if buffer.type in HALVES:
                 value = Convert(value, "f32")
-            values.append(convert(value, self.compute))
+            values.append(value if self.compute is None else convert(value, self.compute))
         return self.kind.element(*values)
 
     # ---- loops
