@@ -22,7 +22,7 @@ from tocha.backends import _cpu_memory
 # loop of a function such as exp; "rule": several loops; "half": NumPy computes half types one by one, or casts; "reduce": reductions;
 # "row": softmax, layer norm, cross entropy; "spread": few elements among many, whose number the kernel asks itself; "copy": casts and choices.
 # "conv": multiply-adds of a convolution, whose kernels take 6 µs to enter (above this they were never slower than NumPy).
-# "index": elements moved to or from places that indices name.
+# "index": elements moved to or from places that indices name, or scanned.
 # "pool": elements of a pooling's input, or of its gradient.
 # "mm": elements of a product's first factor (tocha.backends._native_products says from how many multiply-adds on).
 LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "spread": 1, "copy": 16384, "conv": 32768, "mm": 256,
@@ -55,6 +55,7 @@ class Modules(NamedTuple):
     pointwise: Any
     reduce: Any
     rows: Any
+    scan: Any
     service: Any
 
 
@@ -64,14 +65,14 @@ def inductor() -> Modules | None:
     try:
         import ml_dtypes
 
-        from tocha.inductor import entry, index, layout, lower, reduce, rows, service
+        from tocha.inductor import entry, index, layout, lower, reduce, rows, scan, service
         from tocha.inductor import pointwise as kernels
     except ImportError:
         return None
     lower.add_bfloat16(np.dtype(ml_dtypes.bfloat16))
     service.on_fork.append(_forget_pending)
     _cpu_memory.start()
-    return Modules(entry, index, layout, lower, kernels, reduce, rows, service) if entry.usable() else None
+    return Modules(entry, index, layout, lower, kernels, reduce, rows, scan, service) if entry.usable() else None
 
 
 def _forget_pending() -> None:
@@ -316,9 +317,9 @@ def prim(name: str, arrays: list[Any], params: dict[str, Any]) -> Any:
 
 @functools.cache
 def _runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
-    from tocha.backends import _native_index, _native_pool, _native_prims, _native_products
+    from tocha.backends import _native_index, _native_pool, _native_prims, _native_products, _native_scan
 
-    return {**_native_prims.RUNS, **_native_index.RUNS, **_native_products.RUNS, **_native_pool.RUNS}
+    return {**_native_prims.RUNS, **_native_index.RUNS, **_native_products.RUNS, **_native_scan.RUNS, **_native_pool.RUNS}
 
 
 @functools.cache
@@ -344,7 +345,9 @@ PRIMS = dict.fromkeys((
 ), "row") | dict.fromkeys((
     "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "max_dim", "mean", "min_dim", "mse", "mse_backward", "prod", "std", "sum",
     "var", "vector_norm",
-), "reduce") | dict.fromkeys(("place_one",), "spread") | dict.fromkeys(("cast", "clone", "keep", "where"), "copy") | dict.fromkeys(("embedding", "gather", "index"), "index") | dict.fromkeys((
+), "reduce") | dict.fromkeys(("place_one",), "spread") | dict.fromkeys(("cast", "clone", "keep", "where"), "copy") | dict.fromkeys((
+    "embedding", "gather", "index", "cumsum", "reversed_cumsum", "cumprod", "cummax", "cummin",
+), "index") | dict.fromkeys((
     "mm", "mv", "linear", "linear_backward",
 ), "mm") | dict.fromkeys((
     "max_pool", "max_pool_values", "max_pool_coded", "max_pool_backward", "place", "adaptive_max_pool", "avg_pool", "avg_pool_backward",

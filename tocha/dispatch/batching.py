@@ -409,8 +409,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(
         (
             "all", "any", "count_nonzero", "cummax", "cummin", "cumprod", "cumsum", "gather", "kthvalue", "log_softmax_backward",
-            "logcumsumexp", "logsumexp", "max_dim", "median_dim", "min_dim", "mode", "nanmedian_dim", "prod", "scatter", "scatter_add",
-            "scatter_reduce", "softmax_backward", "sort", "argsort", "std", "topk", "var", "vector_norm",
+            "logcumsumexp", "logsumexp", "max_dim", "median_dim", "min_dim", "mode", "nanmedian_dim", "prod",
+            "reversed_cumsum", "scatter", "scatter_add", "scatter_reduce", "softmax_backward", "sort", "argsort", "std", "topk", "var", "vector_norm",
         ),
         along("dim"),
     ),

@@ -26,20 +26,21 @@ def _scan(xp: Any, name: str, x: Any, dim: int) -> Any:
     return xp.scan(name, x, dim, wide).astype(x.dtype, copy=False)
 
 
-def reversed_cumsum(x: Any, dim: int) -> Any:
-    """The sum of what follows each place, itself included."""
-    return cumsum(x.flip(dim), dim=dim).flip(dim)
-
-
-@prim("cumsum", "scan", vjp=lambda g, *, dim: reversed_cumsum(g, dim), infer=_infer)
+@prim("cumsum", "scan", vjp=lambda g, *, dim: reversed_cumsum(g, dim=dim), infer=_infer)
 def cumsum(xp: Any, input: Any, *, dim: int) -> Any:
     return _scan(xp, "add", input, dim)
+
+
+@prim("reversed_cumsum", "scan", vjp=lambda g, *, dim: cumsum(g, dim=dim), infer=_infer)
+def reversed_cumsum(xp: Any, input: Any, *, dim: int) -> Any:
+    """The sum of what follows each place, itself included."""
+    return xp.flip(_scan(xp, "add", xp.flip(input, dim), dim), dim).copy()
 
 
 def _cumprod_vjp(g: Any, input: Any, out: Any, *, dim: int) -> Any:
     zeros = input == 0
     if not bool(zeros.any()):
-        return reversed_cumsum(g * conj(out), dim) / conj(input)
+        return reversed_cumsum(g * conj(out), dim=dim) / conj(input)
     if is_grad_enabled():
         return _cumprod_slowly(g, input, dim)
     # Up to the first zero the usual formula holds with what comes before it; the first zero itself gets the products of
@@ -47,9 +48,9 @@ def _cumprod_vjp(g: Any, input: Any, out: Any, *, dim: int) -> Any:
     seen = cumsum(zeros.long(), dim=dim)
     before, first = seen == 0, zeros & (seen == 1)
     filled = input.masked_fill(zeros, 1)
-    head = keep(reversed_cumsum(keep(g * conj(out), before), dim) / conj(filled), before)
+    head = keep(reversed_cumsum(keep(g * conj(out), before), dim=dim) / conj(filled), before)
     skipped = cumprod(input.masked_fill(first, 1), dim=dim)
-    return head + keep(reversed_cumsum(keep(g * conj(skipped), ~before), dim), first)
+    return head + keep(reversed_cumsum(keep(g * conj(skipped), ~before), dim=dim), first)
 
 
 def _cumprod_slowly(g: Any, input: Any, dim: int) -> Any:
@@ -115,7 +116,7 @@ def _logcumsumexp_vjp(g: Any, input: Any, out: Any, *, dim: int) -> Any:
     overflows however far x and out are from 0."""
     if g.is_complex():
         inner = g * conj((-out).exp())
-        return reversed_cumsum(inner, dim) * conj(input.exp())
+        return reversed_cumsum(inner, dim=dim) * conj(input.exp())
     low = float("-inf")
     out = out.masked_fill(out == low, 0)  # sums of nothing but zeros: no gradient rather than NaN
     parts = []
