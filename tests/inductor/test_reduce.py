@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tocha as torch
-from tocha.backends import _native_prims, native
+from tocha.backends import native
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 REFERENCE: dict[str, Any] = {
@@ -19,7 +19,7 @@ REFERENCE: dict[str, Any] = {
 
 
 def run(name: str, *arrays: Any, **params: Any) -> Any:
-    return _native_prims.RUNS[name](list(arrays), params)
+    return native.runs()[name](list(arrays), params)
 
 
 @given(st.data())

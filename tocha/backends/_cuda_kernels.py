@@ -146,13 +146,13 @@ def _on_rows(name: str) -> Callable[..., Any]:
 
 def _standardize(arrays: list[Any], params: dict[str, Any]) -> Any:
     """Layer normalisation over the last axes."""
-    from tocha.backends._native_prims import _is_vector, _standardized_rows
+    from tocha.backends._native_norm import is_vector, standardized_rows
 
     x, modules = arrays[0], native.inductor()
     if modules is None or x.dtype not in FLOAT_NP or not x.flags.c_contiguous:
         return None
-    rows = _standardized_rows(x, params)
-    if rows is None or not all(_is_vector(a, rows[1]) for a in arrays[1:]):
+    rows = standardized_rows(x, params)
+    if rows is None or not all(is_vector(a, rows[1]) for a in arrays[1:]):
         return None
     names, kind = modules.lower.NP_TYPES, _compute(x.dtype)
     given = [None if a is None else names[a.dtype] for a in arrays[1:]]

@@ -6,20 +6,16 @@ The last dimension's are kernels over rows (tocha.inductor.rows), the others' ov
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tocha.backends import native
-from tocha.dtypes import HALF_NP
+from tocha.backends._native_prims import FLOAT_NP, ORDERED_NP, Run, widened
 
-_FLOAT32, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
-_FLOATS = frozenset((_FLOAT32, np.dtype(np.float64), *(d for d in HALF_NP if d.itemsize == 2)))
-_ORDERED = _FLOATS | frozenset(np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64, np.uint8))
+_INT64 = np.dtype(np.int64)
 _FEWEST = 8  # columns side by side that are worth a kernel
 _PIECE = 8192  # elements worth a thread's while
-Run = Callable[[list[Any], dict[str, Any]], Any]
 
 
 class Along(NamedTuple):
@@ -51,11 +47,6 @@ def _along(shape: tuple[int, ...], dim: int) -> Along | tuple[()]:
     return Along(True, np.array([units, max(1, _PIECE // (n * min(inner, COLUMNS))), n, inner, blocks], np.int64), n)
 
 
-def compute(dtype: Any) -> Any:
-    """The type that elements are computed with in."""
-    return _FLOAT32 if dtype in HALF_NP else dtype
-
-
 def _kernel(name: str, dtype: Any, columns: bool) -> Any:
     """The builtin of one of tocha.inductor.rows' kernels."""
     modules = native.inductor()
@@ -66,7 +57,7 @@ def _kernel(name: str, dtype: Any, columns: bool) -> Any:
         from tocha.inductor.columns import Columns
 
         names = modules.lower.NP_TYPES
-        return getattr(modules.rows, name)(names[dtype], names[compute(dtype)], Columns if columns else modules.rows.Row)
+        return getattr(modules.rows, name)(names[dtype], names[widened(dtype)], Columns if columns else modules.rows.Row)
 
     return native.kernel((name, dtype, columns), make)
 
@@ -77,7 +68,7 @@ def elementwise(name: str) -> Run:
     def run(arrays: list[Any], params: dict[str, Any]) -> Any:
         x = arrays[0]
         walk = along(x, params["dim"])
-        if walk is None or x.dtype not in _FLOATS:
+        if walk is None or x.dtype not in FLOAT_NP:
             return None
         if any(a.dtype is not x.dtype or a.shape != x.shape or not a.flags.c_contiguous for a in arrays):
             return None
@@ -95,7 +86,7 @@ def logsumexp(arrays: list[Any], params: dict[str, Any]) -> Any:
     """The kernel for one dimension."""
     x, dim = arrays[0], params["dim"]
     walk = along(x, dim[0]) if len(dim) == 1 else None
-    builtin = None if walk is None or x.dtype not in _FLOATS else _kernel("logsumexp", x.dtype, walk.columns)
+    builtin = None if walk is None or x.dtype not in FLOAT_NP else _kernel("logsumexp", x.dtype, walk.columns)
     if walk is None or builtin is None:
         return None
     out = np.empty(_kept(x.shape, dim[0], params["keepdim"]), x.dtype)
@@ -146,7 +137,7 @@ def extreme(sign: int, both: bool) -> Run:
 
     def run(arrays: list[Any], params: dict[str, Any]) -> Any:
         x, dim = arrays[0], params["dim"]
-        if x.dtype not in _ORDERED or not x.flags.c_contiguous or not x.size or not x.shape:
+        if x.dtype not in ORDERED_NP or not x.flags.c_contiguous or not x.size or not x.shape:
             return None
         if dim is None:
             return _place_in_all(x, params["keepdim"], sign)
@@ -163,7 +154,7 @@ def place_one(arrays: list[Any], params: dict[str, Any]) -> Any:
     if math.prod(shape) < native.LEAST["row"]:
         return None
     walk = native.remember(("along", shape, dim), lambda: _along(shape, dim))
-    if not walk or g.dtype not in _FLOATS or not (g.flags.c_contiguous and indices.flags.c_contiguous) or walk.n >= 1 << 31:
+    if not walk or g.dtype not in FLOAT_NP or not (g.flags.c_contiguous and indices.flags.c_contiguous) or walk.n >= 1 << 31:
         return None
     builtin = _kernel("place", g.dtype, walk.columns)
     if builtin is None:
@@ -174,6 +165,7 @@ def place_one(arrays: list[Any], params: dict[str, Any]) -> Any:
 
 
 RUNS: dict[str, Run] = {
-    **{name: elementwise(name) for name in ("softmax", "log_softmax", "softmax_backward", "log_softmax_backward")}, "logsumexp": logsumexp, "place_one": place_one,
+    **{name: elementwise(name) for name in ("softmax", "log_softmax", "softmax_backward", "log_softmax_backward")},
+    "logsumexp": logsumexp, "place_one": place_one,
     "max_dim": extreme(1, True), "min_dim": extreme(-1, True), "argmax": extreme(1, False), "argmin": extreme(-1, False),
 }  # fmt: skip

@@ -25,8 +25,8 @@ from tocha.backends import _cpu_memory
 # "index": elements moved to or from places that indices name, or scanned.
 # "pool": elements of a pooling's input, or of its gradient.
 # "mm": elements of a product's first factor (tocha.backends._native_products says from how many multiply-adds on).
-LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "spread": 1, "copy": 16384, "conv": 32768, "mm": 256,
-         "index": 4096, "pool": 512}  # fmt: skip
+LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "spread": 1, "copy": 16384, "conv": 32768,
+         "mm": 256, "index": 4096, "pool": 512}  # fmt: skip
 _forced = str(1 << 62) if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
 if _forced:
     LEAST = dict.fromkeys(LEAST, int(_forced))
@@ -312,14 +312,17 @@ def _ask(modules: Any, variant: _Variant, rule: Any, types: Any, compute: Any, t
 
 def prim(name: str, arrays: list[Any], params: dict[str, Any]) -> Any:
     """The result of a primitive that isn't pointwise, as its kernel returns it; None if NumPy shall compute it."""
-    return _runs()[name](arrays, params)
+    return runs()[name](arrays, params)
 
 
 @functools.cache
-def _runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
-    from tocha.backends import _native_index, _native_pool, _native_prims, _native_products, _native_scan
+def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
+    """What computes each primitive that has a kernel."""
+    from tocha.backends import _native_index, _native_norm, _native_pool, _native_prims, _native_products, _native_rows
+    from tocha.backends import _native_scan as scan
 
-    return {**_native_prims.RUNS, **_native_index.RUNS, **_native_products.RUNS, **_native_scan.RUNS, **_native_pool.RUNS}
+    families = (_native_prims, _native_rows, _native_norm, _native_index, scan, _native_products, _native_pool)
+    return {name: run for family in families for name, run in family.RUNS.items()}
 
 
 @functools.cache
@@ -339,16 +342,15 @@ def convolutions() -> Any:
 
 
 # Primitives that have a kernel (tocha.backends._native_prims, _native_products, _native_pool), with the kind that says from which size on.
-PRIMS = dict.fromkeys((
-    "softmax", "softmax_backward", "log_softmax", "log_softmax_backward", "logsumexp", "cross_entropy", "cross_entropy_backward", "standardize",
-    "standardize_backward",
-), "row") | dict.fromkeys((
-    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "max_dim", "mean", "min_dim", "mse", "mse_backward", "prod", "std", "sum",
-    "var", "vector_norm",
-), "reduce") | dict.fromkeys(("place_one",), "spread") | dict.fromkeys(("cast", "clone", "keep", "where"), "copy") | dict.fromkeys((
-    "embedding", "gather", "index", "cumsum", "reversed_cumsum", "cumprod", "cummax", "cummin",
-), "index") | dict.fromkeys((
-    "mm", "mv", "linear", "linear_backward",
-), "mm") | dict.fromkeys((
-    "max_pool", "max_pool_values", "max_pool_coded", "max_pool_backward", "place", "adaptive_max_pool", "avg_pool", "avg_pool_backward",
-), "pool")  # fmt: skip
+_BY_KIND = {
+    "row": """
+        softmax softmax_backward log_softmax log_softmax_backward logsumexp cross_entropy cross_entropy_backward standardize
+        standardize_backward batch_norm_given rms_norm rms_norm_backward""",
+    "reduce": "all amax amin any argmax argmin count_nonzero max_dim mean min_dim mse mse_backward prod std sum var vector_norm normal_sums",
+    "spread": "place_one",
+    "copy": "cast clone keep where",
+    "index": "embedding gather index cumsum reversed_cumsum cumprod cummax cummin",
+    "mm": "mm mv linear linear_backward",
+    "pool": "max_pool max_pool_values max_pool_coded max_pool_backward place adaptive_max_pool avg_pool avg_pool_backward",
+}
+PRIMS = {name: kind for kind, names in _BY_KIND.items() for name in names.split()}

@@ -209,38 +209,61 @@ def layer_norm(type: str, compute: str, weight: str | None, bias: str | None) ->
     return row.kernel("layer_norm", (Param("eps", "f64"),))
 
 
-ROWS = 64  # of layer_norm_backward's units
+def rms_norm(type: str, compute: str, weight: str | None) -> Kernel:
+    """x / sqrt(mean of squares + eps) * weight."""
+    row = Row({"out": type, "x": type} | ({} if weight is None else {"weight": weight}), compute)
+    scale = _rms_scale(row)
+    row.each("out", lambda j: row.load("x", j) * scale * (1.0 if weight is None else row.load("weight", j, whole=False)))
+    return row.kernel("rms_norm", (Param("eps", "f64"),))
 
 
-def layer_norm_backward(type: str, compute: str, weight: str | None) -> Kernel:
-    """The gradients with respect to input, weight and bias. A unit is 64 rows: it leaves its part of the latter two, sums over
-    rows, in `partial` (first all units' parts of weight, then of bias), and `finish` adds the parts."""
-    buffers = {"grad": type, "of_weight": compute, "of_bias": compute, "partial": compute, "g": type, "x": type, "mean": compute, "var": compute}
-    row = Row(buffers | ({} if weight is None else {"weight": weight}), compute, "row")
-    middle = row.let("middle", row.per_row("mean"))
-    scale = row.let("scale", 1.0 / Unary("sqrt", row.per_row("var") + convert(Param("eps", "f64"), compute)))
+def _rms_scale(row: Row) -> Expr:
+    """1 / sqrt(mean of squares + eps) of a row."""
+    square = row.sum(lambda j: row.load("x", j) * row.load("x", j)) / convert(Size("n"), "f64")
+    return row.let("scale", 1.0 / Unary("sqrt", convert(square, row.compute) + convert(Param("eps", "f64"), row.compute)))
+
+
+ROWS = 64  # of norm_backward's units
+
+
+def norm_backward(type: str, compute: str, weight: str | None, centred: bool) -> Kernel:
+    """The gradients of layer_norm (`centred`) with respect to input, weight and bias, or of rms_norm with respect to input and weight.
+
+    A unit is 64 rows: it leaves its part of the latter, sums over rows, in `partial` (first all units' parts of weight, then of bias), and
+    `finish` adds the parts.
+    """
+    summed = ("of_weight", "of_bias") if centred else ("of_weight",)
+    buffers = {"grad": type, **dict.fromkeys(summed, compute), "partial": compute, "g": type, "x": type}
+    buffers |= ({"mean": compute, "var": compute} if centred else {}) | ({} if weight is None else {"weight": weight})
+    row = Row(buffers, compute, "row")
+    if centred:
+        middle = row.let("middle", row.per_row("mean"))
+        scale = row.let("scale", 1.0 / Unary("sqrt", row.per_row("var") + convert(Param("eps", "f64"), compute)))
+    else:
+        scale = _rms_scale(row)
 
     def inner(j: Expr) -> Expr:
         g = row.load("g", j)
         return g if weight is None else g * row.load("weight", j, whole=False)
 
     def normal(j: Expr) -> Expr:
-        return (row.load("x", j) - middle) * scale
+        return (row.load("x", j) - middle) * scale if centred else row.load("x", j) * scale
 
     n, unit = Size("n"), Index("unit")
-    count = convert(n, "f64")
-    total, along = row.sums(inner, lambda j: inner(j) * normal(j))
-    mean_inner, mean_along = row.let("mean_inner", convert(total / count, compute)), row.let("mean_along", convert(along / count, compute))
-    row.each("grad", lambda j: (inner(j) - normal(j) * mean_along - mean_inner) * scale)
-    at = {"of_weight": unit * n, "of_bias": (Size("units") + unit) * n}
-    j = Index("k")
+    along, *total = row.sums(lambda j: inner(j) * normal(j), *((inner,) if centred else ()))
+    means = [row.let(f"mean{i}", convert(t / convert(n, "f64"), compute)) for i, t in enumerate((along, *total))]
 
-    def add(name: str, value: Expr) -> Statement:
-        return Store("partial", at[name] + j, Load("partial", at[name] + j, compute) + value)
+    def slope(j: Expr) -> Expr:
+        found = inner(j) - normal(j) * means[0]
+        return (found - means[1] if centred else found) * scale
 
-    row.statements.append(Loop("k", _ZERO, n, (add("of_weight", row.load("g", j) * normal(j)), add("of_bias", row.load("g", j))), "vector"))
-    zero = Index("z")
-    clear = [Store("partial", place + zero, const(0, compute)) for place in at.values()]
+    row.each("grad", slope)
+    at = [(Size("units") * i + unit) * n for i in range(len(summed))]
+    j, zero = Index("k"), Index("z")
+    parts = [row.load("g", j) * normal(j), row.load("g", j)]
+    added = [Store("partial", p + j, Load("partial", p + j, compute) + v) for p, v in zip(at, parts, strict=False)]
+    row.statements.append(Loop("k", _ZERO, n, tuple(added), "vector"))
+    clear = [Store("partial", place + zero, const(0, compute)) for place in at]
     last = Binary("min", unit * ROWS + ROWS, Size("rows"))
     body = (
         Loop("unit", Size("lo"), Size("hi"), (
@@ -248,20 +271,20 @@ def layer_norm_backward(type: str, compute: str, weight: str | None) -> Kernel:
         )),
     )  # fmt: skip
     made = Kernel(
-        "layer_norm_backward", tuple(Buffer(b, t) for b, t in row.buffers.items()), (Param("eps", "f64"),), (n, Size("rows")), body,
-        _added_parts(compute),
+        "layer_norm_backward" if centred else "rms_norm_backward", tuple(Buffer(b, t) for b, t in row.buffers.items()), (Param("eps", "f64"),),
+        (n, Size("rows")), body, _added_parts(compute, summed),
     )  # fmt: skip
     verify(made)
     return made
 
 
-def _added_parts(compute: str) -> tuple[Statement, ...]:
-    """of_weight and of_bias from the units' parts, in blocks of columns."""
+def _added_parts(compute: str, names: tuple[str, ...]) -> tuple[Statement, ...]:
+    """Each buffer of `names` from the units' parts, in blocks of columns."""
     n, c, p, part = Size("n"), Index("c"), Index("p"), Index("part")
     statements: list[Statement] = [Local("total", "f64", _BLOCK)]
     column = Index("block") * _BLOCK
     width = Binary("min", n - column, Const(_BLOCK, "index"))
-    for number, name in enumerate(("of_weight", "of_bias")):
+    for number, name in enumerate(names):
         def renamed(index: Index, number: int = number) -> Index:
             return Index(f"{index.name}{number}")
 

@@ -163,8 +163,13 @@ def _given_vjp(g: Any, input: Any, weight: Any, bias: Any, mean: Any, var: Any, 
     of_input = None
     if needs[0]:
         of_input = (g * rstd if weight is None else g * (rstd * weight.reshape(shape))).to(input.dtype)
-    of_weight = (g * ((input - center) * rstd)).sum(dims).to(weight.dtype) if needs[1] else None
-    return of_input, of_weight, g.sum(dims).to(bias.dtype) if needs[2] else None, None, None
+    if not needs[1]:
+        return of_input, None, g.sum(dims).to(bias.dtype) if needs[2] else None, None, None
+    if recording(g, input):
+        sums = (g * ((input - center) * rstd)).sum(dims), g.sum(dims)
+    else:
+        sums = normal_sums(g, input, mean, rstd.reshape(-1))
+    return of_input, sums[0].to(weight.dtype), sums[1].to(bias.dtype) if needs[2] else None, None, None
 
 
 @prim(
@@ -183,6 +188,15 @@ def batch_norm_given(xp: Any, input: Any, weight: Any, bias: Any, mean: Any, var
         shift = shift + _wide(bias)
     out += shift.reshape(shape).astype(x.dtype, copy=False)
     return out.astype(input.dtype, copy=False)
+
+
+@prim("normal_sums", "norm", outputs=("weight", "bias"), half="native")
+def normal_sums(xp: Any, g: Any, input: Any, mean: Any, rstd: Any) -> Any:
+    """Sums of g * (input - mean) * rstd and of g over all dimensions but 1, that of the channels."""
+    x, grad, shape = _wide(input), _wide(g), (1, -1) + (1,) * (input.ndim - 2)
+    dims = (0, *range(2, x.ndim))
+    normal = (x - _wide(mean).reshape(shape)) * _wide(rstd).reshape(shape)
+    return xp.reduce_add(grad * normal, axis=dims), xp.reduce_add(grad, axis=dims)
 
 
 # ---- root mean square

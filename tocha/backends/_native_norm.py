@@ -1,0 +1,251 @@
+"""Native kernels for normalisation: layer and RMS normalisation in one pass over rows, the others by reductions and one pass that writes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tocha.backends import native
+from tocha.backends._native_prims import FLOAT_NP, Rule, Run, pointwise, reduce, row_work, widened
+
+_FLOAT64 = np.dtype(np.float64)
+_FEW = 16  # elements for each of the sums that are summed again
+
+_SCALED = Rule("scaled", lambda o, x, scale, shift: o.add(o.mul(x, scale), shift))
+_STANDARDIZE = Rule("standardize", lambda o, x, m, s: o.mul(o.sub(x, m), s))
+_STANDARDIZE_BOTH = Rule("standardize_both", lambda o, x, m, s, w, b: o.add(o.mul(o.mul(o.sub(x, m), s), w), b))
+_STANDARDIZE_SLOPE = Rule(
+    "standardize_slope", lambda o, g, x, m, s, total, along: o.mul(o.sub(o.sub(g, o.mul(o.mul(o.sub(x, m), s), along)), total), s)
+)
+_WEIGHTED_SLOPE = Rule(
+    "weighted_slope", lambda o, g, x, m, s, t, a, w: o.mul(o.sub(o.sub(o.mul(g, w), o.mul(o.mul(o.sub(x, m), s), a)), t), s)
+)
+
+
+def is_vector(a: Any, n: int) -> bool:
+    return a is None or (a.dtype in FLOAT_NP and a.size == n and a.flags.c_contiguous)
+
+
+def standardized_rows(input: Any, params: dict[str, Any]) -> tuple[int, int] | None:
+    """Rows of a `standardize` over all its last axes, with weight and bias along them; None for other normalisations."""
+    shape, axes, affine = params["shape"], params["axes"], params["affine"]
+    first = len(shape) - len(axes)
+    if axes != tuple(range(first, len(shape))) or not first or not input.flags.c_contiguous or not input.size:
+        return None
+    n = 1
+    for d in axes:
+        n *= shape[d]
+    full = 1
+    for d in affine:
+        full *= d
+    return (input.size // n, n) if full == n and tuple(affine[-len(axes) :]) == tuple(shape[first:]) else None
+
+
+def _type_of(a: Any) -> Any:
+    return None if a is None else a.dtype
+
+
+def _standardize(arrays: list[Any], params: dict[str, Any]) -> Any:
+    x, weight, bias = arrays
+    if (
+        x.dtype not in FLOAT_NP
+        or not x.flags.c_contiguous
+        or any(a is not None and a.dtype not in FLOAT_NP for a in (weight, bias))
+    ):
+        return None
+    rows = standardized_rows(x, params)
+    if rows is not None and is_vector(weight, rows[1]) and is_vector(bias, rows[1]):
+        return _layer_norm(x, weight, bias, params, *rows)
+    return _standardize_any(x, weight, bias, params)
+
+
+def _layer_norm(x: Any, weight: Any, bias: Any, params: dict[str, Any], rows: int, n: int) -> Any:
+    modules = native.inductor()
+    if modules is None:
+        return None
+    names = modules.lower.NP_TYPES
+    given = [_type_of(weight), _type_of(bias)]
+    builtin = native.kernel(
+        ("layer_norm", x.dtype, *given),
+        lambda: modules.rows.layer_norm(
+            names[x.dtype], names[widened(x.dtype)], *[None if t is None else names[t] for t in given]
+        ),
+    )
+    if builtin is None:
+        return None
+    shape = params["shape"]
+    moments = tuple([1 if d in params["axes"] else n for d, n in enumerate(shape)])
+    kind = widened(x.dtype)
+    out, mean, var = np.empty(x.shape, x.dtype), np.empty(moments, kind), np.empty(moments, kind)
+    builtin(out, mean, var, x, *[a for a in (weight, bias) if a is not None], params["eps"], row_work(rows, n))
+    return out, mean, var
+
+
+def _standardize_any(input: Any, weight: Any, bias: Any, params: dict[str, Any]) -> Any:
+    """Moments over any axes (batch, group and instance normalisation): two reductions and one pass that writes."""
+    kind, axes, affine = widened(input.dtype), params["axes"], params["affine"]
+    x = input.reshape(params["shape"])
+    mean = reduce("mean", [x], axes, True, kind, _FLOAT64)
+    var = None if mean is None else reduce("apart_mean", [x, mean], axes, True, kind, _FLOAT64)
+    if var is None:
+        return None
+    scale = 1 / np.sqrt(var + kind.type(params["eps"]))
+    operands = [x, mean, scale] + [a.reshape(affine) for a in (weight, bias) if a is not None]
+    rule = (
+        _STANDARDIZE
+        if weight is None and bias is None
+        else _STANDARDIZE_BOTH
+        if bias is not None and weight is not None
+        else None
+    )
+    out = None if rule is None else pointwise(rule, operands, kind, input.dtype)
+    return None if out is None else (out.reshape(input.shape), mean, var)
+
+
+def _standardize_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
+    g, x, weight, mean, var = arrays
+    kind = widened(x.dtype)
+    if x.dtype not in FLOAT_NP or g.dtype is not x.dtype or mean.dtype is not kind or var.dtype is not kind:
+        return None
+    if not all(a.flags.c_contiguous for a in (g, x, mean, var)) or (weight is not None and weight.dtype not in FLOAT_NP):
+        return None
+    rows = standardized_rows(x, params)
+    if rows is not None and is_vector(weight, rows[1]):
+        return _rows_backward(g, x, weight, (mean, var), params["eps"], *rows)
+    return _standardize_backward_any(g, x, weight, mean, var, params)
+
+
+def _rows_backward(g: Any, x: Any, weight: Any, moments: tuple[Any, ...], eps: float, rows: int, n: int) -> Any:
+    """The gradients of layer normalisation with respect to input, weight and bias; without moments, of RMS normalisation."""
+    modules = native.inductor()
+    if modules is None:
+        return None
+    names, kind, given = modules.lower.NP_TYPES, widened(x.dtype), _type_of(weight)
+    builtin = native.kernel(
+        ("norm_backward", x.dtype, given, bool(moments)),
+        lambda: modules.rows.norm_backward(names[x.dtype], names[kind], None if given is None else names[given], bool(moments)),
+    )
+    if builtin is None:
+        return None
+    units = -(-rows // modules.rows.ROWS)
+    work = native.remember(
+        ("grouped rows", rows, n), lambda: np.array([units, max(1, 8192 // (n * modules.rows.ROWS)), n, rows], np.int64)
+    )
+    summed = [np.empty(n, kind) for _ in range(2 if moments else 1)]
+    out, partial = np.empty(x.shape, x.dtype), np.empty(len(summed) * units * n, kind)
+    builtin(out, *summed, partial, g, x, *moments, *([] if weight is None else [weight]), eps, work)
+    shape = (n,) if weight is None else weight.shape
+    return out, *[s.reshape(shape) for s in summed]
+
+
+def _standardize_backward_any(grad: Any, input: Any, weight: Any, mean: Any, var: Any, params: dict[str, Any]) -> Any:
+    """Two reductions over the dimensions that the moments and the affine parameters have in common; the rest of the sums are over their few
+    results. Then one pass that writes."""
+    kind, shape, axes, affine = widened(input.dtype), params["shape"], params["axes"], params["affine"]
+    g, x = grad.reshape(shape), input.reshape(shape)
+    scale = 1 / np.sqrt(var + kind.type(params["eps"]))
+    lead = len(shape) - len(affine)
+    summed = (*range(lead), *(lead + i for i, s in enumerate(affine) if s == 1 and shape[lead + i] != 1))
+    shared = tuple([d for d in axes if d in summed and shape[d] != 1])
+    products = reduce("normal_sum", [g, x, mean, scale], shared, True, kind, _FLOAT64) if shared else None
+    grads = None if products is None else reduce("sum", [g], shared, True, kind)
+    if products is None or grads is None or products.size * _FEW > x.size:
+        return None
+    of_weight, of_bias = products.sum(summed, keepdims=True), grads.sum(summed, keepdims=True)
+    factor = None if weight is None else weight.reshape((1,) * lead + affine)
+    if factor is not None:
+        products, grads = products * factor, grads * factor
+    n = kind.type(x.size // max(1, mean.size))
+    operands = [g, x, mean, scale, grads.sum(axes, keepdims=True) / n, products.sum(axes, keepdims=True) / n]
+    rule = _STANDARDIZE_SLOPE if factor is None else _WEIGHTED_SLOPE
+    out = pointwise(rule, operands if factor is None else [*operands, factor], kind, input.dtype)
+    flat = (of_weight.size,) if weight is None else weight.shape
+    return None if out is None else (out.reshape(input.shape), of_weight.reshape(flat), of_bias.reshape(flat))
+
+
+# ---- batch normalisation with given statistics
+
+
+def _channels(x: Any, *vectors: Any) -> list[Any] | None:
+    """Vectors with an element for each channel as arrays that broadcast to x, in the type computed with; None if they are no such vectors."""
+    kind = widened(x.dtype)
+    if (
+        x.dtype not in FLOAT_NP
+        or x.ndim < 2
+        or any(v is not None and (v.dtype not in FLOAT_NP or v.shape != x.shape[1:2]) for v in vectors)
+    ):
+        return None
+    return [None if v is None else v.astype(kind, copy=False).reshape(-1, *[1] * (x.ndim - 2)) for v in vectors]
+
+
+def _batch_norm_given(arrays: list[Any], params: dict[str, Any]) -> Any:
+    """x * scale + shift, both found for each channel beforehand."""
+    x, *vectors = arrays
+    found = _channels(x, *vectors)
+    if found is None:
+        return None
+    weight, bias, mean, var = found
+    kind = widened(x.dtype)
+    with np.errstate(all="ignore"):
+        scale = 1 / np.sqrt(var + kind.type(params["eps"]))
+        scale = scale if weight is None else scale * weight
+        shift = -mean * scale if bias is None else bias - mean * scale
+    return pointwise(_SCALED, [x, scale, shift], kind, x.dtype)
+
+
+def _normal_sums(arrays: list[Any], params: dict[str, Any]) -> Any:
+    g, x, *vectors = arrays
+    found = _channels(x, *vectors)
+    if found is None or g.dtype is not x.dtype or g.shape != x.shape:
+        return None
+    dims = (0, *range(2, x.ndim))
+    kind = widened(x.dtype)
+    of_weight = reduce("normal_sum", [g, x, *[np.broadcast_to(v, x.shape) for v in found]], dims, False, kind)
+    of_bias = None if of_weight is None else reduce("sum", [g], dims, False, kind)
+    return None if of_bias is None else (of_weight, of_bias)
+
+
+# ---- root mean square
+
+
+def _rms_rows(x: Any, weight: Any, dims: int) -> tuple[int, int] | None:
+    """Number and length of the rows to normalise; None if memory isn't so."""
+    n = math.prod(x.shape[x.ndim - dims :])
+    if x.dtype not in FLOAT_NP or not x.size or not x.flags.c_contiguous or not is_vector(weight, n):
+        return None
+    return x.size // n, n
+
+
+def _rms_norm(arrays: list[Any], params: dict[str, Any]) -> Any:
+    x, weight = arrays
+    rows = _rms_rows(x, weight, params["dims"])
+    modules = native.inductor()
+    if rows is None or modules is None:
+        return None
+    names, given = modules.lower.NP_TYPES, _type_of(weight)
+    builtin = native.kernel(
+        ("rms_norm", x.dtype, given),
+        lambda: modules.rows.rms_norm(names[x.dtype], names[widened(x.dtype)], None if given is None else names[given]),
+    )
+    if builtin is None:
+        return None
+    out = np.empty(x.shape, x.dtype)
+    builtin(out, x, *([] if weight is None else [weight]), params["eps"], row_work(*rows))
+    return out
+
+
+def _rms_norm_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
+    g, x, weight = arrays
+    rows = _rms_rows(x, weight, params["dims"])
+    if rows is None or g.dtype is not x.dtype or g.shape != x.shape or not g.flags.c_contiguous:
+        return None
+    found = _rows_backward(g, x, weight, (), params["eps"], *rows)
+    return None if found is None else (found[0], found[1].reshape(x.shape[x.ndim - params["dims"] :]))
+
+
+RUNS: dict[str, Run] = {
+    "standardize": _standardize, "standardize_backward": _standardize_backward, "batch_norm_given": _batch_norm_given,
+    "normal_sums": _normal_sums, "rms_norm": _rms_norm, "rms_norm_backward": _rms_norm_backward,
+}  # fmt: skip
