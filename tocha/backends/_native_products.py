@@ -104,7 +104,7 @@ def _plan(name: Any, a: Any, b: Any, bias: bool, slots: int) -> Any:
     from tocha.inductor.templates import matmul
 
     item = a.dtype.itemsize
-    if any(s % item for s in (*a.strides, *b.strides)):
+    if odd(a) or odd(b):
         return ()
     try:
         lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -117,7 +117,7 @@ def _plan(name: Any, a: Any, b: Any, bias: bool, slots: int) -> Any:
         return ()
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     steps = [tuple([s // item for s in x.strides[-2:]]) for x in (a, b)]
-    offsets = np.stack([_starts(x, lead, item) for x in (a, b)], axis=-1)
+    offsets = np.stack([starts(x, lead, item) for x in (a, b)], axis=-1)
     spec = _spec(name, bias)
     width = n if count > 1 else max(1 << 10, _MOST_PACKED // k >> 10 << 10)
     ranges = []
@@ -127,16 +127,22 @@ def _plan(name: Any, a: Any, b: Any, bias: bool, slots: int) -> Any:
     return (*lead, m, n), _COMPUTED.get(spec.compute, _FLOAT32), np.ascontiguousarray(offsets), ranges
 
 
-def _starts(x: Any, lead: Shape, item: int) -> Any:
+def odd(x: Any) -> bool:
+    """Whether elements lie at no multiple of an element from the first; strides of single elements don't count."""
+    item = x.dtype.itemsize
+    return any(s % item and n > 1 for n, s in zip(x.shape, x.strides, strict=True))
+
+
+def starts(x: Any, lead: Shape, item: int) -> Any:
     """The first element of every batch's matrix."""
     strides = [0] * (len(lead) - x.ndim + 2) + [
         0 if n == 1 else s // item for n, s in zip(x.shape[:-2], x.strides[:-2], strict=True)
     ]
-    starts = np.zeros((1,) * len(lead), np.int64)
+    found = np.zeros((1,) * len(lead), np.int64)
     for axis, (size, stride) in enumerate(zip(lead, strides, strict=True)):
         along = np.arange(size, dtype=np.int64) * stride
-        starts = starts + along.reshape((-1,) + (1,) * (len(lead) - axis - 1))
-    return starts.reshape(-1)
+        found = found + along.reshape((-1,) + (1,) * (len(lead) - axis - 1))
+    return found.reshape(-1)
 
 
 # ---- primitives

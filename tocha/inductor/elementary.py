@@ -176,6 +176,13 @@ def exp(x: Expr) -> Expr:
     return _scale(y + 1.0, n, x.type)
 
 
+def exp_of_difference(x: Expr) -> Expr:
+    """e^x where x is a score less the largest one, or the sum's logarithm: hardly above 0; results below normal numbers are 0."""
+    n, _, y = _reduced_exp(x, _EXP_32 if x.type == "f32" else _EXP_64)
+    p = _power_of_two(n, x.type)
+    return select(x < (-87.0 if x.type == "f32" else -708.0), 0.0, fma(p, y, p))
+
+
 def _exp_medium(x: Expr) -> Expr:
     """float64 with 2^-37, for |x| < 700."""
     n, _, y = _reduced_exp(x, _EXP_MEDIUM)

@@ -11,16 +11,9 @@ from tocha.dispatch.registry import NAMESPACES, op
 from tocha.ops.arguments import check_tensor
 from tocha.ops.matmul import linear
 from tocha.prims.activation import ON_TENSORS
-from tocha.prims.attention import attention
+from tocha.prims.attention import additive_mask, attention, flash_attention
 from tocha.prims.pointwise import broadcast_shapes
 from tocha.tensor import Tensor
-
-
-def additive_mask(mask: Tensor, dtype: Any) -> Tensor:
-    """A mask to add to scores: a boolean one (True: take part) as 0 and -inf."""
-    if mask._a.dtype.kind == "b":
-        return ON_TENSORS.where(mask, 0.0, -math.inf).to(dtype)
-    return mask if mask.dtype is dtype else mask.to(dtype)
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool) -> None:
@@ -51,19 +44,17 @@ def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, 
             )
 
 
-def _repeat_heads(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Key and value heads repeated until there are as many as of the query (Ainslie et al. 2023)."""
+def _check_groups(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Whether heads of key and value can serve several of the query each (Ainslie et al. 2023)."""
     if query.ndim < 3:
         raise RuntimeError("scaled_dot_product_attention: enable_gqa needs at least 3 dimensions, with heads third from last")
-    heads, repeated = query._a.shape[-3], []
+    heads = query._a.shape[-3]
     for x in (key, value):
-        n = x._a.shape[-3]
+        n = x._a.shape[-3] if x._a.ndim > 2 else 0
         if n == 0 or heads % n:
             raise RuntimeError(
                 f"Number of heads in key and value must divide the number of heads in query, got {n} and {heads} (enable_gqa)"
             )
-        repeated.append(x if n == heads else x.repeat_interleave(heads // n, -3))
-    return repeated[0], repeated[1]
 
 
 @op("F")
@@ -72,34 +63,63 @@ def scaled_dot_product_attention(
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
     """softmax(query keyᵀ scale + mask) value over (…, L, E), (…, S, E), (…, S, Ev) (torch docs:
-    torch.nn.functional.scaled_dot_product_attention). Rows that the mask hides entirely give 0."""
+    torch.nn.functional.scaled_dot_product_attention). Rows that the mask hides entirely give 0. Memory is linear in L and S unless
+    there is dropout."""
     _check(query, key, value, attn_mask, is_causal)
     if enable_gqa:
-        key, value = _repeat_heads(query, key, value)
-    return _attend(query, key, value, attn_mask, dropout_p, is_causal, scale)[0]
+        _check_groups(query, key, value)
+        if dropout_p > 0.0 or key._a.shape[-3] != value._a.shape[-3]:
+            key, value = (x.repeat_interleave(query._a.shape[-3] // x._a.shape[-3], -3) for x in (key, value))
+    if dropout_p > 0.0:
+        return _attend(query, key, value, attn_mask, dropout_p, is_causal, scale)[0]
+    return _flash(query, key, value, attn_mask, is_causal, scale, grouped=enable_gqa)
+
+
+def _flash(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, scale: float | None, grouped: bool = False
+) -> Tensor:
+    """The result alone, made without the weights."""
+    query, key, value, shape = _broadcast(query, key, value, grouped)
+    _check_mask(mask, shape)
+    return flash_attention(query, key, value, mask, scale=_factor(query, scale), causal=bool(causal))[0]
+
+
+_NAME = "scaled_dot_product_attention"
+
+
+def _broadcast(query: Tensor, key: Tensor, value: Tensor, grouped: bool) -> tuple[Tensor, Tensor, Tensor, tuple[int, ...]]:
+    """The three with equal leading dimensions, but for their numbers of heads if `grouped`, and the scores' shape."""
+    own = 3 if grouped else 2  # dimensions that stay as they are
+    leads = [x._a.shape[:-own] for x in (query, key, value)]
+    lead = leads[0]
+    if not leads[0] == leads[1] == leads[2]:
+        lead = broadcast_shapes(_NAME, *leads)
+        query, key, value = (x.expand((*lead, *x._a.shape[-own:])) for x in (query, key, value))
+    return query, key, value, (*query._a.shape[:-1], key._a.shape[-2])
+
+
+def _check_mask(mask: Tensor | None, shape: tuple[int, ...]) -> None:
+    if mask is not None and broadcast_shapes(_NAME, mask._a.shape, shape) != shape:
+        raise RuntimeError(f"{_NAME}: attn_mask of shape {list(mask.shape)} doesn't broadcast to the scores' shape {list(shape)}")
+
+
+def _factor(query: Tensor, scale: float | None) -> float:
+    if scale is not None:
+        return float(scale)
+    return 1.0 / math.sqrt(query._a.shape[-1]) if query._a.shape[-1] else 1.0
 
 
 def _attend(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, causal: bool, scale: float | None
 ) -> tuple[Tensor, Tensor]:
     """The result and the weights it was made with, so after dropout."""
-    name = "scaled_dot_product_attention"
-    lead = broadcast_shapes(name, query._a.shape[:-2], key._a.shape[:-2], value._a.shape[:-2])
-    if not query._a.shape[:-2] == key._a.shape[:-2] == value._a.shape[:-2]:
-        query, key, value = (x.expand((*lead, *x._a.shape[-2:])) for x in (query, key, value))
-    shape = (*lead, query._a.shape[-2], key._a.shape[-2])
-    bias = None
-    if mask is not None:
-        if broadcast_shapes(name, mask._a.shape, shape) != shape:
-            raise RuntimeError(
-                f"{name}: attn_mask of shape {list(mask.shape)} doesn't broadcast to the scores' shape {list(shape)}"
-            )
-        bias = additive_mask(mask, query.dtype)
-    factor = 1.0 / math.sqrt(query._a.shape[-1]) if scale is None and query._a.shape[-1] else 1.0 if scale is None else scale
+    query, key, value, shape = _broadcast(query, key, value, False)
+    _check_mask(mask, shape)
+    bias = None if mask is None else additive_mask(mask, query.dtype)
     keep = None
     if dropout_p > 0.0:
         keep = NAMESPACES["F"]["dropout"](query.detach().new_ones(shape), dropout_p, True)
-    out, weights = attention(query, key, value, bias, keep, scale=factor, causal=bool(causal))
+    out, weights = attention(query, key, value, bias, keep, scale=_factor(query, scale), causal=bool(causal))
     return out, weights if keep is None else weights * keep
 
 
@@ -240,12 +260,17 @@ def multi_head_attention_forward(
             )
         padding = key_padding_mask.reshape(batch, 1, 1, source)
         mask = padding if mask is None else mask + padding
-    out, weights = _attend(q, k, v, mask, dropout_p if training else 0.0, causal, None)
+    dropout_p = dropout_p if training else 0.0
+    weights = None
+    if need_weights or dropout_p > 0.0:
+        out, weights = _attend(q, k, v, mask, dropout_p, causal, None)
+    else:
+        out = _flash(q, k, v, mask, causal, None)
     out = out.permute(2, 0, 1, 3).reshape(length * batch, embed)
     out = linear(out, out_proj_weight, out_proj_bias).reshape(length, batch, out_proj_weight._a.shape[0])
     if not batched:
         out = out.squeeze(1)
-    if not need_weights:
+    if not need_weights or weights is None:
         return out, None
     if average_attn_weights:
         weights = weights.mean(1)

@@ -30,10 +30,11 @@ class Source:
     type: str
     pairs: bool = False
     rule: Any = None
+    into: str | None = None  # the type to compute with, if not the usual one
 
     @property
     def compute(self) -> str:
-        return COMPUTE[self.type]
+        return self.into or COMPUTE[self.type]
 
 
 class Packer:
