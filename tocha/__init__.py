@@ -31,7 +31,7 @@ from tocha.version import __version__
 
 # Modules reached as attributes without an import of their own, as in torch.
 _SUBMODULES = frozenset((
-    "_C", "__config__", "_custom_ops", "_dynamo", "_jit_internal", "_tensor_str", "_utils", "accelerator", "amp", "ao", "autograd",
+    "_C", "__config__", "_custom_ops", "_dynamo", "_jit_internal", "_lowrank", "_tensor_str", "_utils", "accelerator", "amp", "ao", "autograd",
     "backends", "compiler", "cpu", "cuda", "data", "distributed", "fft", "func", "functional", "futures", "fx", "hub", "jit", "library", "linalg",
     "masked", "multiprocessing", "nn", "onnx", "ops", "optim", "overrides", "profiler", "random", "return_types", "serialization", "signal",
     "special", "storage", "testing", "torch_version", "types", "utils", "version", "xpu",
@@ -76,6 +76,9 @@ _LATER = {
             "use_deterministic_algorithms",
             "while_loop",
         ),
+        "_lowrank": ("lobpcg", "pca_lowrank", "svd_lowrank"),
+        "_segments": ("embedding_bag", "segment_reduce"),
+        "_streams": ("Event", "Stream"),
         "jit": ("ScriptFunction", "ScriptModule", "fork", "wait"),
         "futures": ("Future",),
         "dispatch.override": ("DisableTorchFunction", "DisableTorchFunctionSubclass"),

@@ -490,32 +490,6 @@ def storage_of(array: Any) -> UntypedStorage:
     return found
 
 
-class _Lent(weakref.ref[Any]):
-    """A NumPy array whose memory the program lent to a tensor; `key` is its id."""
-
-    __slots__ = ("key",)
-    key: int
-
-
-_LENT: dict[int, _Lent] = {}
-
-
-def lend(array: Any) -> None:
-    """Note that a NumPy array's memory is its owner's: tensors on it can't move to larger memory."""
-    owner = namespace(array).root(array)
-    if id(owner) not in _LENT:
-        note = _LENT[id(owner)] = _Lent(owner, lambda gone: _LENT.pop(gone.key, None))
-        note.key = id(owner)
-
-
-def check_resizable(array: Any) -> None:
-    """RuntimeError if the memory below an array was lent."""
-    if id(namespace(array).root(array)) in _LENT:
-        raise RuntimeError(
-            "Trying to resize storage that is not resizable: its memory belongs to a NumPy array. clone() the tensor first"
-        )
-
-
 def known_storage(array: Any) -> UntypedStorage | None:
     """The storage of an array's memory, if someone holds one."""
     return _KNOWN.get(namespace(array).memory_id(array))

@@ -152,7 +152,7 @@ def as_number(value: Tensor, name: str, where: str, kind: str = "Number") -> Any
         raise TypeError(
             f"{name}(): argument {where} must be {kind}, not Tensor (one of no dimensions that doesn't require grad would do)"
         )
-    return value.item()  # type: ignore[attr-defined]
+    return value.item()
 
 
 def _check_tensors(function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from tocha import dtypes
 from tocha.backends import device_of, for_device, namespace
 from tocha.backends.lazy import Lazy
+from tocha.backends.lent import lend
 from tocha.device import channels_last, channels_last_3d, contiguous_format, preserve_format
 from tocha.device import device as Device
 from tocha.dispatch.inplace import assign, check_writable, store
@@ -21,7 +22,6 @@ from tocha.dtypes import BY_NAME
 from tocha.dtypes import dtype as DType
 from tocha.ops.arguments import check_dtype, settle
 from tocha.prims import move
-from tocha.storage import lend
 from tocha.tensor import Tensor, wrap
 
 

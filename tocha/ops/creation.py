@@ -74,11 +74,10 @@ def full(
     pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor filled with one value, whose type it takes unless dtype is given (torch docs: torch.full)."""
-    value = fill_value
     if not isinstance(size, (tuple, list)):
         raise TypeError(f"full(): argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}")
-    found, where = options(dtype or dtypes.of_scalar(value), device, layout, "full")
-    return with_grad(make(check_sizes(shape_of((size,), "full"), "full"), found, where, value), requires_grad)
+    found, where = options(dtype or dtypes.of_scalar(fill_value), device, layout, "full")
+    return with_grad(make(check_sizes(shape_of((size,), "full"), "full"), found, where, fill_value), requires_grad)
 
 
 def _like(name: str, fill: Any, doc: str) -> Any:
@@ -100,10 +99,9 @@ def full_like(
     memory_format: Any = preserve_format, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor of input's shape, type, device and order of strides, filled (torch docs: torch.full_like)."""
-    value = fill_value
     where = input.device if device is None else Device(device)
     shape, order = input._a.shape, _stride_order(input, memory_format)
-    out = make(tuple(shape[i] for i in order), check_dtype(dtype, "full_like") or input.dtype, where, value)
+    out = make(tuple(shape[i] for i in order), check_dtype(dtype, "full_like") or input.dtype, where, fill_value)
     if order != tuple(range(len(shape))):
         inverse = tuple(int(i) for i in np.argsort(order))
         out = wrap(out._a.transpose(inverse))

@@ -8,6 +8,7 @@ from typing import Any
 from tocha.autograd.graph import UNCOUNTED, refuse_outside_inference, version_of
 from tocha.autograd.mode import state
 from tocha.backends import device_of, namespace
+from tocha.backends.lent import check_resizable
 from tocha.backends.meta import contiguous_strides
 from tocha.device import preserve_format
 from tocha.dispatch.inplace import store
@@ -16,7 +17,7 @@ from tocha.ops.arguments import check_sizes, shape_of
 from tocha.ops.creation import make
 from tocha.ops.inspect import is_conj, is_neg
 from tocha.ops.shape import storage_nbytes, storage_offset_of
-from tocha.storage import TypedStorage, UntypedStorage, check_resizable, storage_of, view_bytes
+from tocha.storage import TypedStorage, UntypedStorage, storage_of, view_bytes
 from tocha.tensor import Tensor
 
 

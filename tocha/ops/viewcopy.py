@@ -9,6 +9,7 @@ from tocha.dispatch.registry import op
 from tocha.ops import arithmetic as arithmetic  # real and imag
 from tocha.ops import shape as views
 from tocha.ops.arguments import infer_size, shape_of, wrap_dim
+from tocha.ops.convert import clone
 from tocha.ops.join import split_with_sizes
 from tocha.prims import view as prims
 from tocha.tensor import Tensor
@@ -168,7 +169,7 @@ for _name, _function in _VIEWS.items():
 
 
 def _scattered(
-    input: Tensor, src: Tensor, view: Callable[[Tensor], Tensor], name: str, copy: Callable[[Tensor], Tensor] = Tensor.clone
+    input: Tensor, src: Tensor, view: Callable[[Tensor], Tensor], name: str, copy: Callable[[Tensor], Tensor] = clone
 ) -> Tensor:
     out = copy(input)
     part = view(out)
