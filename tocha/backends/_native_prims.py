@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tocha.backends import native
+from tocha.backends import _native_moves, native
 from tocha.dtypes import HALF_NP
 
 _ndarray = np.ndarray
@@ -228,6 +228,8 @@ _BITS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: 
 
 def _clone(arrays: list[Any], params: dict[str, Any]) -> Any:
     x = arrays[0]
+    if params["order"] == "C":
+        return _native_moves.contiguous(x)
     bits = _BITS.get(x.dtype.itemsize)
     if params["order"] != "K" or bits is None or x.dtype.kind not in "biufV" or x.size < 1 << 18:
         return None

@@ -57,6 +57,7 @@ class Modules(NamedTuple):
     rows: Any
     scan: Any
     service: Any
+    transpose: Any
 
 
 @functools.cache
@@ -65,14 +66,14 @@ def inductor() -> Modules | None:
     try:
         import ml_dtypes
 
-        from tocha.inductor import entry, index, layout, lower, reduce, rows, scan, service
+        from tocha.inductor import entry, index, layout, lower, reduce, rows, scan, service, transpose
         from tocha.inductor import pointwise as kernels
     except ImportError:
         return None
     lower.add_bfloat16(np.dtype(ml_dtypes.bfloat16))
     service.on_fork.append(_forget_pending)
     _cpu_memory.start()
-    return Modules(entry, index, layout, lower, kernels, reduce, rows, scan, service) if entry.usable() else None
+    return Modules(entry, index, layout, lower, kernels, reduce, rows, scan, service, transpose) if entry.usable() else None
 
 
 def _forget_pending() -> None:
@@ -331,6 +332,15 @@ def indexing() -> Any:
     from tocha.backends import _native_attention, _native_index
 
     return _native_index
+
+
+def copy_transposed(target: Any, source: Any) -> bool:
+    """Copy between arrays of different memory orders; False for NumPy to do it."""
+    if source.__class__ is not _ndarray or source.size < LEAST["copy"]:
+        return False
+    from tocha.backends import _native_moves
+
+    return _native_moves.copy_transposed(target, source)
 
 
 @functools.cache

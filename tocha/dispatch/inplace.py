@@ -13,7 +13,7 @@ from tocha.autograd import views
 from tocha.autograd.graph import UNCOUNTED, Node, refuse_outside_inference, version_of
 from tocha.autograd.mode import no_grad, state
 from tocha.autograd.views import refresh, replay
-from tocha.backends import geometry, namespace
+from tocha.backends import geometry, namespace, native
 from tocha.backends.lazy import Lazy, resolved
 from tocha.dispatch.overlap import check_out
 from tocha.dispatch.override import HOLLOW, INTERPRETERS, NO_DISPATCH, alias_as, in_memory
@@ -147,6 +147,12 @@ def _keep_old(target: Tensor, node: Node) -> None:
 def store(target: Any, value: Any) -> None:
     """Array assignment on any backend."""
     if target.__class__ is _ndarray:
+        if (
+            target.flags.c_contiguous
+            and getattr(value, "strides", None) != target.strides
+            and native.copy_transposed(target, value)
+        ):
+            return
         state.run(target.__setitem__, ..., value)
     elif target.__class__ is Lazy:
         store(target.raw, target.applied(resolved(value)))

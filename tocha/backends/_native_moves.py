@@ -1,0 +1,68 @@
+"""Native kernels that move elements without computing: copies between arrays of different memory orders (tocha.inductor.transpose)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tocha.backends import native
+
+_BITS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_LEAST_SIDE = 8  # of the tiles' dimensions; thinner arrays NumPy copies as fast
+_PIECE = 16384  # elements worth a thread's while
+
+
+def copy_transposed(target: Any, source: Any) -> bool:
+    """Copy `source` into `target`, arrays of one shape and type whose fastest dimensions differ; False for NumPy to do it."""
+    dtype = target.dtype
+    bits = _BITS.get(dtype.itemsize)
+    if bits is None or dtype.kind not in "biufV" or source.dtype is not dtype or source.size < native.LEAST["copy"]:
+        return False
+    item, shape = dtype.itemsize, target.shape
+    if shape != source.shape or any(s % item for s in (*target.strides, *source.strides)):
+        return False
+    plan = native.remember(
+        ("transpose", shape, target.strides, source.strides, bits), lambda: _plan(shape, target.strides, source.strides, bits)
+    )
+    if not plan or not target.flags.writeable or np.may_share_memory(target, source):
+        return False
+    outer, work = plan
+    modules = native.inductor()
+    assert modules is not None
+    name = modules.lower.NP_TYPES[bits]
+    builtin = native.kernel(("transpose", bits, outer), lambda: modules.transpose.make(name, outer))
+    if builtin is None:
+        return False
+    builtin(target.view(bits), source.view(bits), work)
+    return True
+
+
+def _plan(shape: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...], bits: Any) -> Any:
+    """Number of outer dimensions and the kernel's sizes; () where the same dimension is the fastest of both, or there is none."""
+    modules = native.inductor()
+    if modules is None:
+        return ()
+    item = bits.itemsize
+    steps = [tuple([s // item for s in strides]) for strides in (target, source)]
+    found = modules.layout.merge(shape, steps, modules.layout.memory_order(shape, steps))
+    to, of = found.strides
+    p = next((d for d, s in enumerate(of) if s == 1), None)
+    q = next((d for d, s in enumerate(to) if s == 1), None)
+    if p is None or q is None or p == q or min(found.shape[p], found.shape[q]) < _LEAST_SIDE:
+        return ()
+    rest = [d for d in range(len(found.shape)) if d not in (p, q)]
+    tile = modules.transpose.tile_of(modules.lower.NP_TYPES[bits])
+    units = math.prod([found.shape[d] for d in rest]) * -(-found.shape[p] // tile)
+    sizes = [*[found.shape[d] for d in (*rest, p, q)], *[to[d] for d in rest], *[of[d] for d in rest], to[p], of[q]]
+    grain = max(1, _PIECE // (tile * found.shape[q]))
+    return len(rest), np.array([units, grain, *sizes], np.int64)
+
+
+def contiguous(x: Any) -> Any:
+    """A copy of x in C order; None for NumPy to make it."""
+    if x.flags.c_contiguous:
+        return None
+    out = np.empty(x.shape, x.dtype)
+    return out if copy_transposed(out, x) else None
