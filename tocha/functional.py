@@ -11,4 +11,14 @@ __all__ = [
     )
     if name in _NAMESPACES["torch"]
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    if name in ("pca_lowrank", "svd_lowrank"):
+        from tocha import _lowrank
+
+        return getattr(_lowrank, name)
+    raise AttributeError(f"module 'torch.functional' has no attribute {name!r}")
+
+
 globals().update({_name: _NAMESPACES["torch"][_name] for _name in __all__})
