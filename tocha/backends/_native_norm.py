@@ -10,7 +10,6 @@ import numpy as np
 from tocha.backends import native
 from tocha.backends._native_prims import FLOAT_NP, Rule, Run, pointwise, reduce, row_work, widened
 
-_FLOAT64 = np.dtype(np.float64)
 _FEW = 16  # elements for each of the sums that are summed again
 
 _SCALED = Rule("scaled", lambda o, x, scale, shift: o.add(o.mul(x, scale), shift))
@@ -87,8 +86,8 @@ def _standardize_any(input: Any, weight: Any, bias: Any, params: dict[str, Any])
     """Moments over any axes (batch, group and instance normalisation): two reductions and one pass that writes."""
     kind, axes, affine = widened(input.dtype), params["axes"], params["affine"]
     x = input.reshape(params["shape"])
-    mean = reduce("mean", [x], axes, True, kind, _FLOAT64)
-    var = None if mean is None else reduce("apart_mean", [x, mean], axes, True, kind, _FLOAT64)
+    mean = reduce("mean", [x], axes, True, kind)
+    var = None if mean is None else reduce("apart_mean", [x, mean], axes, True, kind)
     if var is None:
         return None
     scale = 1 / np.sqrt(var + kind.type(params["eps"]))
@@ -149,7 +148,7 @@ def _standardize_backward_any(grad: Any, input: Any, weight: Any, mean: Any, var
     lead = len(shape) - len(affine)
     summed = (*range(lead), *(lead + i for i, s in enumerate(affine) if s == 1 and shape[lead + i] != 1))
     shared = tuple([d for d in axes if d in summed and shape[d] != 1])
-    products = reduce("normal_sum", [g, x, mean, scale], shared, True, kind, _FLOAT64) if shared else None
+    products = reduce("normal_sum", [g, x, mean, scale], shared, True, kind) if shared else None
     grads = None if products is None else reduce("sum", [g], shared, True, kind)
     if products is None or grads is None or products.size * _FEW > x.size:
         return None
