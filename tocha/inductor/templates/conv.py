@@ -28,7 +28,19 @@ from tocha.inductor.templates.windows import Fields
 Shape = tuple[int, ...]
 _PHASE = 7
 PACK_BUFFERS = ("packed", "weight", "taps")
-PACK_SIZES = ("channels", "block", "outputs", "padded_outputs", "blocks", "phases", "group", "step_o", "step_c", "packed_group", "unit_rows")
+PACK_SIZES = (
+    "channels",
+    "block",
+    "outputs",
+    "padded_outputs",
+    "blocks",
+    "phases",
+    "group",
+    "step_o",
+    "step_c",
+    "packed_group",
+    "unit_rows",
+)
 
 
 def front(g: Geometry) -> int:
@@ -105,7 +117,10 @@ def phase(g: Geometry) -> Function:
             f.call("gather_panel", "void", *zip(types, (list_of_runs, count, steps, f["packed"], offsets, panel), strict=True))
         columns, places = f.select(dense, panel, start, "ptr"), f.select(dense, each, offsets, "ptr")
         wide = used > g.lanes
-        direct = f.both(f.both(count.equals(1), used.equals(f.select(wide, g.columns, g.lanes))), out_w.equals(1))
+        last = f.at(list_of_runs, (count - 1) * runs.WORDS, "i64")
+        together = f.both((f.word(last, 3) + f.word(last, 2) - f.word(list_of_runs, 3)).equals(used), dense)
+        whole = f.both(used.equals(f.select(wide, g.columns, g.lanes)), out_w.equals(1))
+        direct = f.both(f.op(f"or i1 {count.equals(1).name}, {together.name}", "i1"), whole)
         here = held.get()
         held.set(v.at(here, rows_held * g.columns))
         with f.loop(f["chunk"], last_row, g.rows) as row:
@@ -143,7 +158,14 @@ def pack_weight(g: Geometry) -> str:
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
     v = Vectors(f, g)
     s = Fields(f, PACK_BUFFERS, PACK_SIZES)
-    blocks, phases, channels, block, outputs, padded_outputs = s.blocks, s.phases, s.channels, s.block, s.outputs, s.padded_outputs
+    blocks, phases, channels, block, outputs, padded_outputs = (
+        s.blocks,
+        s.phases,
+        s.channels,
+        s.block,
+        s.outputs,
+        s.padded_outputs,
+    )
     table, step_o, step_c = s.taps, s.step_o, s.step_c
     with f.loop(f["lo"], f["hi"]) as unit:
         group, start_row = unit // blocks, (unit % blocks) * s.unit_rows
@@ -216,9 +238,16 @@ def forward_line(size: int, kernel: int, stride: int, dilation: int, low: int, o
 
 def gradient_line(size: int, kernel: int, stride: int, dilation: int, low: int, outputs: int) -> Line:
     """For the gradient of an input of `size` elements from that of `outputs` outputs."""
-    met = [[(k, (r + low - k * dilation) // stride) for k in range(kernel) if (r + low - k * dilation) % stride == 0] for r in range(stride)]
+    met = [
+        [(k, (r + low - k * dilation) // stride) for k in range(kernel) if (r + low - k * dilation) % stride == 0]
+        for r in range(stride)
+    ]
     first = min([q for taps in met for _, q in taps], default=0)
-    phases = [(r, -(-(size - r) // stride), tuple([(k, 0, q - first) for k, q in reversed(taps)])) for r, taps in enumerate(met) if r < size]
+    phases = [
+        (r, -(-(size - r) // stride), tuple([(k, 0, q - first) for k, q in reversed(taps)]))
+        for r, taps in enumerate(met)
+        if r < size
+    ]
     return Line(outputs, 1, (first,), tuple(phases), stride, kernel, first)
 
 
@@ -368,7 +397,8 @@ def _tables(
     for parts in phases:
         found = list(itertools.product(*[p[2] for p in parts]))
         inside = [
-            planes.index(tuple([t[1] for t in taps])) * plane_size + (taps[0][2] * plane[1] + taps[1][2]) * plane[2] + taps[2][2] for taps in found
+            planes.index(tuple([t[1] for t in taps])) * plane_size + (taps[0][2] * plane[1] + taps[1][2]) * plane[2] + taps[2][2]
+            for taps in found
         ]
         first = sum(p[0] * s for p, s in zip(parts, out_strides[2:], strict=True))
         records += [len(found), start + len(offsets), weight, first, *[p[1] for p in parts]]

@@ -12,12 +12,12 @@ from __future__ import annotations
 from tocha.inductor.templates.builder import Function, Value, Variable
 from tocha.inductor.templates.gemm import ITEM, Geometry, Vectors
 
-_WORDS = 4
+WORDS = 4
 
 
 def room(g: Geometry) -> int:
     """Elements that a tile's runs take: at most one a column."""
-    return _WORDS * g.columns * 8 // ITEM[g.scalar]
+    return WORDS * g.columns * 8 // ITEM[g.scalar]
 
 
 class Cursor:
@@ -57,7 +57,7 @@ def find_runs(f: Function, g: Geometry, cursor: Cursor, dense: Value, runs: Valu
     with f.repeat(go.get):
         position, start = cursor.position(), column.get()
         length = f.min(cursor.sizes[3] - cursor.at[3].get(), g.columns - start)
-        where = f.at(runs, count.get() * _WORDS, "i64")
+        where = f.at(runs, count.get() * WORDS, "i64")
         for i, word in enumerate((position, start, length, cursor.place())):
             f.store(word, f.at(where, i, "i64"), 8)
         count.set(count.get() + 1)
@@ -68,17 +68,56 @@ def find_runs(f: Function, g: Geometry, cursor: Cursor, dense: Value, runs: Valu
     return count.get(), used.get()
 
 
+_PIECES = 4  # pieces of runs put together at a time
+
+
 def gather_panel(g: Geometry) -> Function:
-    """panel[k, column] for the tile's columns; writes up to a vector past a run's end, which the next run or k overwrites."""
-    f = Function("gather_panel", [("ptr", "runs"), ("i64", "count"), ("i64", "k"), ("ptr", "packed"), ("ptr", "offsets"), ("ptr", "panel")])
+    """panel[k, column] for the tile's columns, a vector of columns after the other, each put together of pieces of runs."""
+    f = Function(
+        "gather_panel",
+        [("ptr", "runs"), ("i64", "count"), ("i64", "k"), ("ptr", "packed"), ("ptr", "offsets"), ("ptr", "panel")],
+    )
     v = Vectors(f, g)
-    with f.loop(0, f["k"]) as k:
-        source, to = v.at(f["packed"], f.word(f["offsets"], k)), v.at(f["panel"], k * g.columns)
-        with f.loop(0, f["count"]) as r:
-            run = f.at(f["runs"], r * _WORDS, "i64")
-            here, there = v.at(source, f.word(run, 0)), v.at(to, f.word(run, 1))
-            with f.loop(0, f.word(run, 2), g.lanes) as i:
-                v.store(v.load(v.at(here, i)), v.at(there, i))
+
+    def word(number: Value, which: int) -> Value:
+        return f.word(f["runs"], number * WORDS + which)
+
+    def pieces(first: int, run: Value, number: int, more: bool) -> None:
+        sources, masks = [], []
+        for i in range(number):
+            start = word(run + i, 1) - first
+            sources.append(v.at(f["packed"], word(run + i, 0) - start))
+            masks.append(v.mask(start, start + word(run + i, 2)))
+        with f.loop(0, f["k"]) as k:
+            offset, to = f.word(f["offsets"], k), v.at(f["panel"], k * g.columns + first)
+            line = v.load(to) if more else Value(f, "zeroinitializer", g.vector)
+            for source, mask in zip(sources, masks, strict=True):
+                line = v.masked_load(v.at(source, offset), mask, line.name)
+            v.store(line, to)
+
+    for first in range(0, g.columns, g.lanes):
+        run, end = f.variable(0), f.variable(0)
+        for edge, place in (
+            (first, run),
+            (first + g.lanes - 1, end),
+        ):  # runs that end after `first`, that start before the next vector
+
+            def passes(edge: int = edge, place: Variable = place, last: bool = place is end) -> Value:
+                here = f.min(place.get(), f["count"] - 1)
+                reached = word(here, 1) if last else word(here, 1) + word(here, 2)
+                return f.both(place.get() < f["count"], reached <= edge)
+
+            with f.repeat(passes):
+                place.set(place.get() + 1)
+        again = f.variable("false", "i1")
+        with f.repeat(lambda run=run, end=end: run.get() < end.get()):
+            number = f.min(end.get() - run.get(), _PIECES)
+            for count in range(1, _PIECES + 1):
+                with f.when(number.equals(count)):
+                    one = (first, run.get(), count)
+                    f.choose(again.get(), lambda one=one: pieces(*one, True), lambda one=one: pieces(*one, False))
+            again.set("true")
+            run.set(run.get() + number)
     return f
 
 
@@ -86,19 +125,30 @@ def place_tile(g: Geometry) -> Function:
     """Store (or add, if `more`) the outputs among a tile's columns, `out_c` from one row to the next and `out_w` along a run."""
     f = Function(
         "place_tile",
-        [("ptr", "runs"), ("i64", "count"), ("ptr", "tile"), ("i64", "rows"), ("ptr", "out"), ("i64", "out_c"), ("i64", "out_w"), ("i1", "more")],
+        [
+            ("ptr", "runs"),
+            ("i64", "count"),
+            ("ptr", "tile"),
+            ("i64", "rows"),
+            ("ptr", "out"),
+            ("i64", "out_c"),
+            ("i64", "out_w"),
+            ("i1", "more"),
+        ],
     )
     v = Vectors(f, g)
     out_c, out_w, more = f["out_c"], f["out_w"], f["more"]
     with f.loop(0, f["count"]) as number:
-        run = f.at(f["runs"], number * _WORDS, "i64")
+        run = f.at(f["runs"], number * WORDS, "i64")
         source, out, length = v.at(f["tile"], f.word(run, 1)), v.at(f["out"], f.word(run, 3)), f.word(run, 2)
 
         def together(i: Value, mask: Value, source: Value = source, out: Value = out) -> None:
             with f.loop(0, f["rows"]) as r:
                 value, to = v.masked_load(v.at(source, r * g.columns + i), mask), v.at(out, r * out_c + i)
                 f.choose(
-                    more, lambda: v.masked_store(v.add(value, v.masked_load(to, mask)), to, mask), lambda: v.masked_store(value, to, mask)
+                    more,
+                    lambda: v.masked_store(v.add(value, v.masked_load(to, mask)), to, mask),
+                    lambda: v.masked_store(value, to, mask),
                 )
 
         def dense(length: Value = length) -> None:
