@@ -23,12 +23,13 @@ _CHEAP = frozenset(("cast", "clone", "keep", "where"))
 
 @dataclasses.dataclass
 class Parts:
-    """`forward` returns values, new values of mutated inputs, then the saved; `backward` takes the saved, then gradients, and
-    returns one (or None) for each input in `Traced.wanted`."""
+    """`forward` returns values, new values of mutated inputs, then what is saved; `backward` takes the inputs numbered
+    `saved_inputs`, what was saved, then gradients, and returns one (or None) for each input in `Traced.wanted`."""
 
     forward: Graph
     backward: Graph
-    saved: list[Node]  # nodes of the joint graph
+    saved_inputs: list[int]
+    saved: list[Node]  # other nodes of the joint graph
 
 
 def partition(traced: Traced) -> Parts:
@@ -43,10 +44,12 @@ def partition(traced: Traced) -> Parts:
     needed = _ancestors([g for g in grads if g is not None])
     boundary = [n for n in needed if n not in late and (any(u in late and u in needed for u in n.users) or n in grads)]
     saved = _least(boundary, late) if boundary else []
-    pinned = {placeholders[i] for i in traced.mutated}
-    forward = _extract(graph, placeholders[: traced.inputs], [*outputs, *saved], pinned_from=len(outputs), pinned=pinned)
-    backward = _extract(graph, [*saved, *tangents], list(grads))
-    return Parts(forward, backward, saved)
+    kept = [i for i in range(traced.inputs) if placeholders[i] in saved and i not in traced.mutated]
+    inputs = [placeholders[i] for i in kept]
+    saved = [n for n in saved if n not in inputs]
+    forward = _extract(graph, placeholders[: traced.inputs], [*outputs, *saved], whole=True)
+    backward = _extract(graph, [*inputs, *saved, *tangents], list(grads))
+    return Parts(forward, backward, kept, saved)
 
 
 def _descendants(roots: list[Node]) -> set[Node]:
@@ -169,11 +172,8 @@ class _Flow:
         return True
 
 
-def _extract(
-    graph: Graph, inputs: list[Node], outputs: list[Node | None], pinned_from: int = 1 << 30, pinned: frozenset[Node] | set[Node] = frozenset()
-) -> Graph:  # fmt: skip
-    """The part of a graph that computes `outputs` from `inputs`. Outputs from number `pinned_from` on that are `pinned` inputs are
-    copied: the caller will overwrite them."""
+def _extract(graph: Graph, inputs: list[Node], outputs: list[Node | None], whole: bool = False) -> Graph:
+    """The part of a graph that computes `outputs` from `inputs`; with `whole` also nodes that have effects."""
     part = Graph()
     copies: dict[Node, Node] = {}
     for node in inputs:
@@ -188,21 +188,8 @@ def _extract(
             if node not in copies:
                 stack += node.all_input_nodes
     for node in graph.nodes:
-        if (node in wanted and node not in copies) or (
-            node.op == "call_function" and getattr(node.target, "impure", False) and pinned_from < 1 << 30
-        ):
+        effect = whole and node.op == "call_function" and getattr(node.target, "impure", False)
+        if node not in copies and (node in wanted or effect):
             copies[node] = part.node_copy(node, copies.__getitem__)
-    returned: list[Node | None] = []
-    for i, n in enumerate(outputs):
-        if n is None:
-            returned.append(None)
-        elif i >= pinned_from and n in pinned:
-            from tocha.prims.move import clone
-
-            copied = part.call_function(clone, (copies[n],), {"order": "K"})
-            copied.meta["val"] = n.meta["val"]
-            returned.append(copied)
-        else:
-            returned.append(copies[n])
-    part.output(returned)
+    part.output([None if n is None else copies[n] for n in outputs])
     return part

@@ -58,6 +58,16 @@ def _bytes_of(x: Any) -> Any:
     )
 
 
+class Constant:
+    """An array in a node's arguments, shown short."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __repr__(self) -> str:
+        return f"{self.array.dtype}{list(self.array.shape)}"
+
+
 def constant(held: Any) -> Any:
     """An array known when tracing."""
     return held.array

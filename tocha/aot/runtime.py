@@ -56,13 +56,7 @@ def compile(function: Callable[..., Sequence[Any]], inputs: Sequence[Tensor], co
     if not traced.wanted or not recording:
         return Compiled(traced, compiler(traced.graph), None, [])
     parts = partition(traced)
-    position = {n: i for i, n in enumerate(n for n in traced.graph.nodes if n.op == "placeholder")}
-    saved_inputs = [-1 if i in _pinned(traced) else i for i in (position.get(n, -1) for n in parts.saved)]
-    return Compiled(traced, compiler(parts.forward), _Lazy(compiler, parts.backward), saved_inputs)
-
-
-def _pinned(traced: Traced) -> set[int]:
-    return set(traced.mutated)
+    return Compiled(traced, compiler(parts.forward), _Lazy(compiler, parts.backward), parts.saved_inputs)
 
 
 class _Lazy:
@@ -79,7 +73,7 @@ class _Lazy:
 
 
 class Compiled:
-    """Calls a forward, and records a node that calls the backward. `saved_inputs[k]` is the input that the k-th saved array is, or -1."""
+    """Calls a forward, and records a node that calls the backward on these inputs, on what the forward saved, and on gradients."""
 
     def __init__(self, traced: Traced, forward: Run, backward: Run | None, saved_inputs: list[int]) -> None:
         self.traced, self.forward, self.backward, self.saved_inputs = traced, forward, backward, saved_inputs
@@ -103,9 +97,9 @@ class Compiled:
         edges = tuple([edge_of(inputs[i]) if inputs[i].requires_grad else None for i in traced.wanted])
         numbers = tuple([inputs[i]._nr for i in traced.wanted])
         node = CompiledBackward(edges, numbers if any(numbers) else None, len(traced.differentiable))
-        node.run, node.saved = self.backward, saved
+        node.run, node.saved = self.backward, [*[inputs[i]._a for i in self.saved_inputs], *saved]
         node.like = [outs[i]._a for i in traced.differentiable]
-        node.inputs = [(version_of(inputs[i]), inputs[i]) for i in self.saved_inputs if i >= 0]
+        node.inputs = [(version_of(inputs[i]), inputs[i]) for i in self.saved_inputs]
         for number, i in enumerate(traced.differentiable):
             outs[i]._rg, outs[i]._node, outs[i]._nr = True, node, number
         kept = {id(a) for a in saved}

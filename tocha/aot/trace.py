@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from tocha import backends
-from tocha.aot.run import constant, draw, draw_into, fill, put, window
+from tocha.aot.run import Constant, constant, draw, draw_into, fill, put, window
 from tocha.backends import meta, shared
 from tocha.backends.meta import MetaArray, WrapperArray
 from tocha.device import CPU
@@ -149,16 +149,6 @@ def lift(a: Any) -> TraceArray:
     return made(graph().call_function(constant, (Constant(a),)), MetaArray(a.shape, a.dtype))
 
 
-class Constant:
-    """An array in a node's arguments, shown short."""
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-    def __repr__(self) -> str:
-        return f"{self.array.dtype}{list(self.array.shape)}"
-
-
 def run_prim(prim: Any, arrays: list[Any], params: dict[str, Any]) -> tuple[TraceArray, ...]:
     """A primitive's node, and arrays for its outputs."""
     if "dynamic" in prim.tags:
@@ -201,7 +191,7 @@ def store(target: TraceArray, value: Any) -> None:
     else:
         old = b.node
         b.node = graph().call_function(put, (old, node, b.strides, target.shape, target.strides, target.offset - b.offset))
-        b.node.meta["val"] = MetaArray(b.shape, old.meta["val"].dtype)
+        b.node.meta["val"] = MetaArray(b.shape, old.meta["val"].dtype, b.strides)
     b.version += 1
 
 

@@ -1,0 +1,23 @@
+"""Inductor: graphs of primitives to native code.
+
+    simplify  →  schedule (what is stored, which loops are one)  →  kernels (loop IR)  →  wrapper (Python that calls them)
+
+`tocha.inductor` below it is the loop IR with its printers, templates, threads and cache, which eager kernels are made of too.
+"""
+
+from __future__ import annotations
+
+from tocha._inductor.schedule import schedule
+from tocha._inductor.simplify import simplify
+from tocha._inductor.wrapper import Runner, wrap_up
+from tocha.fx import Graph
+
+
+def compile_graph(graph: Graph) -> Runner:
+    """Compile a graph of primitives (tocha.aot). The result maps a list of arrays to a list of new arrays."""
+    simplify(graph)
+    graph.lint()
+    return Runner(wrap_up(graph, schedule(graph)))
+
+
+__all__ = ["compile_graph"]

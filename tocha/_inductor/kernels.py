@@ -1,0 +1,222 @@
+"""Kernels of a compiled graph: one loop nest with several stores, and reductions of expressions.
+
+Shapes and strides are constants of the kernel; dimensions are merged where all arrays allow it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tocha._inductor.access import Access, Shape, contiguous
+from tocha._inductor.nodes import Elements, own_of, reduction, shape_of, type_of
+from tocha.fx import Node
+from tocha.inductor import reduce
+from tocha.inductor.layout import Layout, memory_order, merge
+from tocha.inductor.loop_ir import (
+    Accumulate,
+    Assign,
+    Binary,
+    Buffer,
+    Const,
+    Declare,
+    Expr,
+    If,
+    Index,
+    Kernel,
+    Loop,
+    Read,
+    Size,
+    Statement,
+    Store,
+    convert,
+    select,
+    verify,
+)  # fmt: skip
+from tocha.inductor.pointwise import Renamer, grain_of
+
+_BLOCK = 8192  # elements of a long row that one unit takes
+_CHECK = 1024  # elements between looks at whether some need the exact computation
+_FEW_ROWS = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Where a loop's element goes: the memory of `buffer`, at `access`."""
+
+    value: Node
+    buffer: Node
+    access: Access
+
+
+@dataclasses.dataclass
+class Built:
+    """A kernel, what it is given (nodes whose arrays, written ones first), and how much work there is."""
+
+    kernel: Kernel
+    outputs: list[Node]
+    inputs: list[tuple[Node, int]]  # with the offset, in elements, that the array starts at
+    work: Any
+    grain: int
+    scratch: int = 0  # partial results of a reduction
+
+
+def build(name: str, loop: Shape, targets: Sequence[Target], has_memory: Callable[[Node, Access], bool]) -> Built:
+    """The kernel that stores every target's value for all indices of `loop`. Raises Wraps, Unsupported."""
+    elements = Elements(loop, has_memory)
+    values = [elements.element(t.value, Access(own_of(t.value), 0)) for t in targets]
+    hard, exact = elements.hard, list(values)
+    if hard:
+        elements.exact = True
+        exact = [elements.element(t.value, Access(own_of(t.value), 0)) for t in targets]
+    outputs = list(dict.fromkeys(t.buffer for t in targets))
+    read = list(dict.fromkeys(node for node, _ in elements.arrays))
+    names = {n: f"out{i}" for i, n in enumerate(outputs)} | {n: f"in{i}" for i, n in enumerate(read)}
+    accesses = [*[t.access for t in targets], *[a for _, a in elements.arrays]]
+    steps = [a.steps for a in accesses]
+    order = memory_order(loop, steps)
+    layout = merge(loop, steps, order)
+    nest = _Nest(layout)
+    places = [nest.position(i, a.offset) for i, a in enumerate(accesses)]
+    renames: dict[Any, Any] = {}
+    for k, (node, _) in enumerate(elements.arrays):
+        renames[Index(f"at{k}")] = places[len(targets) + k]
+        renames[f"x{k}"] = names[node]
+    rename = _Rename(renames)
+    stores = [
+        (Store(names[t.buffer], places[i], _stored(rename(v), t.buffer)), _stored(rename(e), t.buffer))
+        for i, (t, v, e) in enumerate(zip(targets, values, exact, strict=True))
+    ]
+    condition: Expr | None = None
+    for h in hard:
+        condition = rename(h) if condition is None else condition | rename(h)
+    body = nest.loops(stores, condition)
+    buffers = [Buffer(names[n], type_of(n)) for n in (*outputs, *read)]
+    kernel = Kernel(name, tuple(buffers), (), (), body)
+    verify(kernel)
+    return Built(kernel, outputs, [(n, 0) for n in read], nest.units, max(1, grain_of(body) // nest.block))
+
+
+def _stored(value: Expr, buffer: Node) -> Expr:
+    return convert(value, type_of(buffer))
+
+
+class _Rename(Renamer):
+    """Also renames buffers that expressions load from."""
+
+    def __call__(self, x: Any) -> Any:
+        if x not in self.known:
+            fields = [
+                tuple(map(self, v))
+                if v.__class__ is tuple
+                else self(v)
+                if hasattr(v, "children")
+                else self.known.get(v, v)
+                if v.__class__ is str
+                else v
+                for v in x.__dict__.values()
+            ]
+            self.known[x] = x.__class__(*fields)
+        return self.known[x]
+
+
+class _Nest:
+    """Loops over a merged layout with constant sizes. A unit of work is an element, or a block of a row."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        *outer, inner = layout.shape
+        self.outer, self.inner = outer, inner
+        rows = math.prod(outer)
+        self.flat = not outer
+        self.block = 1 if self.flat else inner if rows >= _FEW_ROWS else min(inner, _BLOCK)
+        self.blocks = 1 if self.flat else -(-inner // self.block)
+        self.units = inner if self.flat else rows * self.blocks
+        self.element = Index("j")
+
+    def position(self, array: int, offset: int) -> Expr:
+        *outer, last = self.layout.strides[array]
+        found: Expr = self.element * last if last != 1 else self.element
+        if last == 0:
+            found = Const(0, "index")
+        for place, step in zip(self._rows(), outer, strict=True):
+            if step:
+                found = place * step + found
+        return found + offset if offset else found
+
+    def _rows(self) -> list[Expr]:
+        if self.flat:
+            return []
+        rest: Expr = Index("unit")
+        if self.blocks > 1:
+            rest = Binary("div", rest, Const(self.blocks, "index"))
+        found: list[Expr] = []
+        for d in range(len(self.outer) - 1, -1, -1):
+            size = Const(self.outer[d], "index")
+            found.insert(0, rest if d == 0 else Binary("rem", rest, size))
+            rest = Binary("div", rest, size)
+        return found
+
+    def loops(self, stores: list[tuple[Store, Expr]], hard: Expr | None) -> tuple[Statement, ...]:
+        start: Expr = Size("lo")
+        stop: Expr = Size("hi")
+        if self.flat:
+            if hard is None:
+                return (Loop("j", start, stop, tuple(s for s, _ in stores), "vector"),)
+            low = start + Index("check") * _CHECK
+            count = Binary("div", stop - start + (_CHECK - 1), Const(_CHECK, "index"))
+            return (Loop("check", Const(0, "index"), count, self._checked(low, Binary("min", low + _CHECK, stop), stores, hard)),)
+        first: Expr = Const(0, "index")
+        last: Expr = Const(self.inner, "index")
+        if self.blocks > 1:
+            first = Binary("rem", Index("unit"), Const(self.blocks, "index")) * self.block
+            last = Binary("min", first + self.block, last)
+        body = (
+            (Loop("j", first, last, tuple(s for s, _ in stores), "vector"),)
+            if hard is None
+            else self._checked(first, last, stores, hard)
+        )
+        return (Loop("unit", start, stop, body),)
+
+    def _checked(self, start: Expr, stop: Expr, stores: list[tuple[Store, Expr]], hard: Expr) -> tuple[Statement, ...]:
+        """The fast loop, which notes whether an element was hard, and if so another over the hard ones."""
+        again = Renamer({self.element: Index("again")})
+        slow = If(again(hard), tuple(Store(s.buffer, again(s.offset), again(e)) for s, e in stores))
+        note = Accumulate("or", "any_hard", select(hard, Const(1, "i32"), 0))
+        return (
+            Declare("any_hard", "i32", Const(0, "i32")),
+            Assign("any_hard", Const(0, "i32")),
+            Loop("j", start, stop, (*[s for s, _ in stores], note), "vector"),
+            If(Read("any_hard", "i32") > 0, (Loop("again", start, stop, (slow,)),)),
+        )
+
+
+def build_reduction(name: str, node: Node, has_memory: Callable[[Node, Access], bool]) -> Built | None:
+    """The kernel of a reduction whose elements are computed where they are needed; None where an eager kernel serves as well."""
+    x = node.args[0]
+    loop = shape_of(x)
+    kind = reduction(node)
+    assert kind is not None
+    dims = node.kwargs.get("dim")
+    dims = tuple(range(len(loop))) if not dims else tuple(dims)
+    elements = Elements(loop, has_memory)
+    value = elements.element(x, Access(own_of(x), 0))
+    if elements.hard or not elements.arrays:
+        return None
+    kept = [1 if d in dims else n for d, n in enumerate(loop)]
+    out = tuple(0 if d in dims else s for d, s in enumerate(contiguous(tuple(kept))))
+    plan = reduce.plan(loop, [a.steps for _, a in elements.arrays], out, dims)
+    if plan is None:
+        return None
+    fused = kind._replace(element=lambda *loaded: kind.element(_with_loads(value, elements, loaded)))
+    kernel = reduce.make_kind(name, fused, tuple(type_of(n) for n, _ in elements.arrays), None, type_of(node), plan.key)
+    inputs = [(n, a.offset) for n, a in elements.arrays]
+    return Built(kernel, [node], inputs, plan.work, 1, plan.partial)
+
+
+def _with_loads(value: Expr, elements: Elements, loaded: tuple[Expr, ...]) -> Expr:
+    """The expression with loaded values in place of its loads."""
+    replaced = {elements.element(node, access): loaded[k] for (node, access), k in elements.arrays.items()}
+    return Renamer(replaced)(value)

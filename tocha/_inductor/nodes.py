@@ -1,0 +1,283 @@
+"""What graph nodes are to the compiler, and their elements as expressions.
+
+    loop    pointwise rules, casts, copies, choices, fills: an expression at any index; costs nothing until it is stored
+    window  a view: another access to its operand
+    reduce  a reduction whose operand is an expression
+    put     its operand's array, with a window of it stored over
+    extern  everything else: an eager kernel call on arrays
+    input   placeholders and constants: arrays that are there
+
+`Elements` makes expressions: `element(node, access)` inlines loops and turns everything with memory into loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tocha._inductor import access as accesses
+from tocha._inductor.access import Access, Shape
+from tocha.aot import run
+from tocha.backends.cpu import _FULL_NUMBERS
+from tocha.backends.shared import number
+from tocha.dtypes import HALF_NP
+from tocha.fx import Node
+from tocha.inductor import reduce
+from tocha.inductor.loop_ir import HALVES, Const, Expr, Index, Load, Param, convert, select
+from tocha.inductor.lower import NP_TYPES, trace
+from tocha.inductor.pointwise import Renamer
+from tocha.prims.pointwise import Pointwise
+
+_FLOAT32 = np.dtype(np.float32)
+_MOVES = frozenset(("cast", "clone", "unsafe_view"))
+_NP_INTEGER, _NP_FLOAT = "biu", "f"
+
+
+class Wraps(Exception):
+    """An access that an inlined node can't serve; `node` must have memory."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+
+def shape_of(node: Node) -> Shape:
+    """A node's shape."""
+    return tuple(node.meta["val"].shape)
+
+
+def own_of(node: Node) -> Shape:
+    """The strides, in elements, of a node's memory."""
+    value = node.meta["val"]
+    return tuple(s // value.itemsize for s in value.strides)
+
+
+def type_of(node: Node) -> str:
+    """The loop IR's name of a node's type."""
+    return NP_TYPES[node.meta["val"].dtype]
+
+
+def size_of(node: Node) -> int:
+    """The number of a node's elements."""
+    return int(node.meta["val"].size)
+
+
+def prim_name(node: Node) -> str:
+    """The primitive a node calls, or ""."""
+    return str(getattr(node.target, "name", "")) if node.op == "call_function" else ""
+
+
+def kind_of(node: Node) -> str:
+    """See the module's text."""
+    found = node.meta.get("kind")
+    if found is None:
+        found = node.meta["kind"] = _kind(node)
+    return str(found)
+
+
+def _kind(node: Node) -> str:
+    if node.op == "placeholder" or node.target is run.constant:
+        return "input"
+    value = node.meta.get("val")
+    if value is None or isinstance(value, tuple) or value.dtype not in NP_TYPES:
+        return "extern"
+    if node.target is run.window:
+        base = node.args[0].meta["val"]
+        return "window" if base.dtype == value.dtype and min(node.args[3], default=0) >= 0 and base.size else "extern"
+    if node.target is run.put:
+        return "put" if node.args[1].meta["val"].dtype == value.dtype and value.size else "extern"
+    if not value.size:
+        return "extern"
+    if node.target is run.fill:
+        return "loop"
+    if isinstance(node.target, Pointwise):
+        return "loop" if _plain_rule(node) else "extern"
+    name = prim_name(node)
+    if name == "cast":
+        return "loop" if _plain_cast(node.args[0].meta["val"].dtype, value.dtype) else "extern"
+    if name == "clone" or (name == "unsafe_view" and _is_contiguous(node.args[0])):
+        return "loop"
+    if name == "where":
+        return "loop" if all(a.meta["val"].dtype == node.kwargs["dtype"] for a in node.args[1:]) else "extern"
+    return "reduce" if name in _REDUCTIONS and reduction(node) is not None else "extern"
+
+
+def _is_contiguous(node: Node) -> bool:
+    return own_of(node) == accesses.contiguous(shape_of(node))
+
+
+def _plain_rule(node: Node) -> bool:
+    """Whether a pointwise node computes on its operands' elements as they are, or converted to the type it computes in."""
+    given, compute = node.kwargs["given"], node.kwargs["compute"]
+    types = [a.meta["val"].dtype if isinstance(a, Node) else None for a in node.args]
+    if any(t is not None and t not in NP_TYPES for t in types) or compute not in NP_TYPES:
+        return False
+    if compute is not given:
+        return all(t is None or t == given for t in types)
+    return all(t is None or t == compute or _plain_cast(t, compute) for t in types)
+
+
+def _plain_cast(have: Any, want: Any) -> bool:
+    """Casts that are one conversion for every value: not to integers from floats, nor to half types but from float32."""
+    if have not in NP_TYPES or want not in NP_TYPES:
+        return False
+    if want in HALF_NP:
+        return have in HALF_NP or have == _FLOAT32
+    return have.kind in _NP_INTEGER or want.kind == "f" or want.kind == "b" or (have in HALF_NP and want.kind not in _NP_INTEGER)
+
+
+_REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "amax", "amin": "amin", "prod": "prod"}
+
+
+def reduction(node: Node) -> reduce.Kind | None:
+    """How a reduction accumulates; None where an eager kernel serves better."""
+    x = node.args[0].meta["val"]
+    floats = x.dtype.kind == "f" or x.dtype in HALF_NP
+    return reduce.KINDS[_REDUCTIONS[prim_name(node)]] if floats and x.size and node.meta["val"].dtype == x.dtype else None
+
+
+def operands(node: Node) -> list[Node]:
+    """The nodes a loop, window, put or reduction reads."""
+    return [a for a in node.args if isinstance(a, Node)]
+
+
+def is_cheap(node: Node) -> bool:
+    """Whether computing a loop node's element again costs no more than loading it."""
+    if isinstance(node.target, Pointwise):
+        ufunc = node.target.ufunc
+        return ufunc is not None and ufunc.__name__ in _CHEAP
+    return True
+
+
+_CHEAP = frozenset((
+    "add", "subtract", "multiply", "negative", "maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
+    "logical_not", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "invert", "absolute",
+))  # fmt: skip
+
+
+class Elements:
+    """Expressions for one kernel over `loop`. `has_memory` tells which nodes are loaded rather than inlined; `arrays` collects
+    (node, access) of what is loaded, array k at the position `Index("at<k>")`."""
+
+    def __init__(self, loop: Shape, has_memory: Callable[[Node, Access], bool]) -> None:
+        self.loop, self.has_memory = loop, has_memory
+        self.arrays: dict[tuple[Node, Access], int] = {}
+        self.hard: list[Expr] = []
+        self.exact = False
+        self._known: dict[tuple[Node, Access, bool], Expr] = {}
+
+    def element(self, node: Node, access: Access) -> Expr:
+        """The element of `node` at `access`."""
+        key = (node, access, self.exact)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._load(node, access) if self.has_memory(node, access) else self._inlined(node, access)
+        return found
+
+    def _load(self, node: Node, access: Access) -> Expr:
+        number = self.arrays.setdefault((node, access), len(self.arrays))
+        type = type_of(node)
+        loaded: Expr = Load(f"x{number}", Index(f"at{number}"), type)
+        return convert(loaded, "f32") if type in HALVES else loaded
+
+    def _inlined(self, node: Node, access: Access) -> Expr:
+        kind = kind_of(node)
+        if kind == "window":
+            return self.element(node.args[0], through(node, access, self.loop))
+        if kind != "loop":
+            raise Wraps(node)
+        if node.target is run.fill:
+            _, dtype, value = node.args
+            value = 0 if value is None else value
+            return (
+                Const(number(value, dtype).item(), type_of(node))
+                if dtype not in HALF_NP
+                else Const(float(dtype.type(value)), "f32")
+            )
+        return self._computed(node, [self._operand(node, a, access) for a in node.args])
+
+    def _operand(self, node: Node, a: Any, access: Access) -> Any:
+        if not isinstance(a, Node):
+            return a
+        return self.element(a, operand_access(node, a, access, self.loop))
+
+    def _computed(self, node: Node, values: list[Any]) -> Expr:
+        type = type_of(node)
+        compute_type = "f32" if type in HALVES else type
+        if not isinstance(node.target, Pointwise):
+            if prim_name(node) == "where":
+                return select(convert(values[0], "bool"), values[1], values[2])
+            return convert(values[0], compute_type)
+        params = dict(node.kwargs)
+        given, compute, _ = params.pop("given"), params.pop("compute"), params.pop("dtype")
+        inner = NP_TYPES[compute]
+        exprs = [
+            convert(v, inner) if isinstance(v, Expr) else _constant(node, i, v, given, compute) for i, v in enumerate(values)
+        ]
+        value, traced = trace(node.target.impl, exprs, params, exact=self.exact)
+        self.hard += traced.hard
+        numbers = {Param(n, "f64"): Const(v, "f64") for n, v in params.items() if v.__class__ is float}
+        return convert(Renamer(numbers)(value) if numbers else value, compute_type)
+
+
+def _constant(node: Node, i: int, value: Any, given: Any, compute: Any) -> Expr:
+    """A Python number among a rule's operands, rounded as eager calls round it."""
+    if compute is not given and not (i and node.target.name in _FULL_NUMBERS):
+        value = float(given.type(value))
+    return Const(number(value, compute).item(), NP_TYPES[compute])
+
+
+def reads(node: Node, loop: Shape, has_memory: Callable[[Node], bool]) -> dict[tuple[Node, Access], None]:
+    """The accesses to memory that computing `node` at its own places over `loop` makes. Raises Wraps."""
+    found: dict[tuple[Node, Access], None] = {}
+    seen: set[tuple[Node, Access]] = set()
+    stack = [(node, Access(own_of(node), 0))]
+    while stack:
+        at = stack.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        n, access = at
+        if n is not node and has_memory(n):
+            found[at] = None
+        elif kind_of(n) == "window":
+            stack.append((n.args[0], through(n, access, loop)))
+        elif kind_of(n) == "loop":
+            stack += [(a, operand_access(n, a, access, loop)) for a in operands(n)]
+        elif n is node:
+            found[at] = None
+        else:
+            raise Wraps(n)
+    return found
+
+
+def through(window: Node, access: Access, loop: Shape) -> Access:
+    """An access to a window as one to its operand."""
+    base, own, shape, strides, offset, _ = window.args
+    item = base.meta["val"].itemsize
+    steps, assumed = tuple(s // item for s in strides), tuple(s // item for s in own)
+    if own_of(window) == steps:
+        found = Access(access.steps, access.offset + offset // item)
+    else:
+        index = accesses.axes(access, loop, shape, own_of(window))
+        if index is None:
+            raise Wraps(window)
+        found = accesses.along(index, steps, loop, offset // item)
+    if assumed == own_of(base):
+        return found
+    index = accesses.axes(found, loop, shape_of(base), assumed)
+    if index is None:
+        raise Wraps(window)
+    return accesses.along(index, own_of(base), loop)
+
+
+def operand_access(node: Node, a: Node, access: Access, loop: Shape) -> Access:
+    """Where a loop node's operand is read for the node's element at `access`."""
+    shape, have = shape_of(node), shape_of(a)
+    if prim_name(node) == "unsafe_view" or (shape == have and own_of(node) == own_of(a)):
+        return access
+    index = accesses.axes(access, loop, shape, own_of(node))
+    if index is None:
+        raise Wraps(node)
+    return accesses.along(accesses.broadcast(index, have), own_of(a), loop)

@@ -1,0 +1,264 @@
+"""Which nodes get memory, and which stores share a loop.
+
+    item ::= Loops(targets)      one kernel: stores over one shape
+           | Reduction(node)     one kernel
+           | Extern(node)        a call of an eager kernel
+
+A node that isn't given memory is computed inside the loops that read it. Loops over the same shape are merged greedily, in the order
+of the program, where no item between them would have to run in the middle; a value that one merged loop stores and another reads at the
+same place is then not loaded, and not stored at all if nobody else reads it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from tocha._inductor.access import Access, Shape, contiguous
+from tocha._inductor.kernels import Target
+from tocha._inductor.nodes import Wraps, is_cheap, kind_of, operands, own_of, reads, shape_of, size_of
+from tocha.aot import run
+from tocha.dtypes import HALF_NP
+from tocha.fx import Graph, Node
+
+_MOST_ARRAYS = 24  # in one kernel
+_MOST_OPERATIONS = 64  # inlined into one expression
+
+
+@dataclasses.dataclass(eq=False)
+class Loops:
+    """Stores over one shape; `reads` are the arrays they load."""
+
+    shape: Shape
+    targets: list[Target]
+    reads: dict[tuple[Node, Access], None]
+
+
+@dataclasses.dataclass(eq=False)
+class Reduction:
+    """A reduction of an expression."""
+
+    node: Node
+    reads: dict[tuple[Node, Access], None]
+
+
+@dataclasses.dataclass(eq=False)
+class Extern:
+    """A call on arrays."""
+
+    node: Node
+
+
+Item = Loops | Reduction | Extern
+
+
+@dataclasses.dataclass
+class Schedule:
+    """Items in the order they run; `memory` are the nodes that have an array."""
+
+    items: list[Item]
+    memory: set[Node]
+    outputs: list[Node | None]
+
+
+def schedule(graph: Graph) -> Schedule:
+    """Plan a graph, whose outputs are distinct nodes that are no inputs (see simplify)."""
+    wraps: set[Node] = set()
+    while True:
+        try:
+            return _Planner(graph, wraps).plan()
+        except Wraps as error:
+            if error.node in wraps:
+                raise AssertionError(f"inductor: {error.node.format_node()} wraps although it has memory") from None
+            wraps.add(error.node)
+
+
+def base_of(node: Node) -> Node:
+    """What a node's array is a view of: itself, or the operand of windows."""
+    while kind_of(node) == "window":
+        node = node.args[0]
+    return node
+
+
+class _Planner:
+    def __init__(self, graph: Graph, wraps: set[Node]) -> None:
+        self.graph = graph
+        self.memory: set[Node] = set(wraps)
+        self.outputs: list[Node | None] = list(graph.output_node().args[0])
+        self.items: list[Item] = []
+        self.made: dict[Node, int] = {}  # the item that last writes a node's memory
+        self.before: list[int] = []  # for each item, the set (as bits) of those that must run before it
+
+    def plan(self) -> Schedule:
+        self._choose_memory()
+        for node in self.graph.nodes:
+            if node.op not in ("placeholder", "output"):
+                self._place(node)
+        items = self._ordered()
+        self._drop_unread(items)
+        return Schedule(items, self.memory, self.outputs)
+
+    # ---- memory
+
+    def _choose_memory(self) -> None:
+        self.memory.update(n for n in self.outputs if n is not None)
+        weight: dict[Node, int] = {}
+        for node in self.graph.nodes:
+            kind = kind_of(node) if node.op != "output" else "output"
+            if kind in ("input", "extern", "put", "reduce"):
+                self.memory.add(node)
+                if kind == "extern":
+                    self.memory.update(base_of(a) for a in node.all_input_nodes)
+            if kind == "loop":
+                weight[node] = 1 + sum(weight.get(a, 0) for a in operands(node) if a not in self.memory)
+                if self._worth_memory(node, weight[node]):
+                    self.memory.add(node)
+
+    def _worth_memory(self, node: Node, weight: int) -> bool:
+        if node.target is run.fill:
+            return False
+        if node.meta["val"].dtype in HALF_NP:  # rounds
+            return True
+        users = [u for u in node.users if u.op != "output"]
+        if weight > _MOST_OPERATIONS:
+            return True
+        wider = any(_reach(u) > size_of(node) for u in users)
+        return (len(users) > 1 or wider) and not (is_cheap(node) and weight <= 2)
+
+    # ---- items
+
+    def _place(self, node: Node) -> None:
+        kind = kind_of(node)
+        if kind == "extern" or node.target is run.constant:
+            self._append(Extern(node), [self.made[b] for a in node.all_input_nodes if (b := base_of(a)) in self.made], node)
+        elif kind == "reduce":
+            found = reads(node.args[0], shape_of(node.args[0]), self._inlines_not)
+            self._append(Reduction(node, found), self._makers(found), node)
+        elif kind == "put":
+            self._put(node)
+        elif node in self.memory:
+            self._loops(node, shape_of(node), Target(node, node, Access(own_of(node), 0)))
+
+    def _put(self, node: Node) -> None:
+        base, value, _, shape, strides, offset = node.args
+        item = node.meta["val"].itemsize
+        if base.target is not run.fill or base.args[2] is not None:
+            self._loops(base, shape_of(base), Target(base, node, Access(own_of(node), 0)))
+        first = self.made.get(node)
+        steps = tuple(s // item for s in strides)
+        after = [] if first is None else [first]
+        self._loops(value, shape, Target(value, node, Access(steps, offset // item)), after)
+
+    def _inlines_not(self, node: Node) -> bool:
+        return node in self.memory
+
+    def _makers(self, found: Iterable[tuple[Node, Access]]) -> list[int]:
+        return [self.made[n] for n, _ in found if n in self.made]
+
+    def _append(self, item: Item, after: list[int], node: Node) -> None:
+        self.items.append(item)
+        bits = 0
+        for i in after:
+            bits |= self.before[i] | (1 << i)
+        self.before.append(bits)
+        self.made[node] = len(self.items) - 1
+
+    def _loops(self, value: Node, shape: Shape, target: Target, after: list[int] | None = None) -> None:
+        """Put a store into the latest loops it can share, or into new ones."""
+        if own_of(value) != contiguous(shape) and shape_of(value) != shape:
+            raise Wraps(value)
+        found = reads(value, shape, self._inlines_not) if target.value is target.buffer else self._copied(value, shape)
+        makers: dict[int, list[tuple[Node, Access]]] = {self.made[n]: [] for n, _ in found if n in self.made}
+        for n, access in found:
+            if n in self.made:
+                makers[self.made[n]].append((n, access))
+        needed = [*makers, *(after or ())]
+        for number in range(len(self.items) - 1, -1, -1):
+            loops = self.items[number]
+            if not isinstance(loops, Loops) or loops.shape != shape or number in (after or ()):
+                continue
+            if not all(_inlinable(loops, n, access) for n, access in makers.get(number, ())):
+                continue
+            if any(self.before[d] >> number & 1 for d in needed if d != number):
+                continue
+            mine = {t.buffer for t in loops.targets}
+            if any(n in mine for n, _ in loops.reads) or target.buffer in mine:
+                continue
+            if len(loops.reads.keys() | found.keys()) + len(loops.targets) >= _MOST_ARRAYS or not _related(
+                loops, found, makers, number
+            ):
+                continue
+            self._join(number, target, found, [d for d in needed if d != number])
+            return
+        self._append(Loops(shape, [target], found), needed, target.buffer)
+
+    def _copied(self, value: Node, shape: Shape) -> dict[tuple[Node, Access], None]:
+        """The reads of a value stored into another node's memory: the value itself if it has memory."""
+        if value in self.memory:
+            return {(value, Access(own_of(value), 0)): None}
+        return reads(value, shape, self._inlines_not)
+
+    def _join(self, number: int, target: Target, found: dict[tuple[Node, Access], None], needed: list[int]) -> None:
+        loops = self.items[number]
+        assert isinstance(loops, Loops)
+        mine = {t.buffer for t in loops.targets if t.value is t.buffer}
+        loops.targets.append(target)
+        loops.reads.update({at: None for at in found if at[0] not in mine})
+        bits = 0
+        for i in needed:
+            bits |= self.before[i] | (1 << i)
+        self.before[number] |= bits
+        for i, before in enumerate(self.before):
+            if before >> number & 1:
+                self.before[i] |= self.before[number]
+        self.made[target.buffer] = number
+
+    def _drop_unread(self, items: list[Item]) -> None:
+        """Values that only their own loops use are not stored."""
+        read = {n for item in items for n in arrays_of(item)} | set(self.outputs)
+        for item in items:
+            if isinstance(item, Loops):
+                item.targets = [t for t in item.targets if t.buffer in read]
+        items[:] = [item for item in items if not isinstance(item, Loops) or item.targets]
+
+    def _ordered(self) -> list[Item]:
+        """Items sorted so that each comes after those before it."""
+        done, order = 0, []
+        pending = list(range(len(self.items)))
+        while pending:
+            ready = next((i for i in pending if not self.before[i] & ~done), None)
+            if ready is None:
+                raise AssertionError("inductor: the schedule has a cycle")
+            pending.remove(ready)
+            order.append(self.items[ready])
+            done |= 1 << ready
+        return order
+
+
+def arrays_of(item: Item) -> list[Node]:
+    """The nodes whose arrays an item reads."""
+    if isinstance(item, Extern):
+        return list(dict.fromkeys(base_of(a) for a in item.node.all_input_nodes))
+    return list(dict.fromkeys(n for n, _ in item.reads))
+
+
+def _inlinable(loops: Loops, node: Node, access: Access) -> bool:
+    """Whether a value that the loops store can be used at this place without loading it."""
+    stored = any(t.buffer is node and t.value is node for t in loops.targets)
+    return stored and access == Access(own_of(node), 0) and node.meta["val"].dtype not in HALF_NP
+
+
+def _reach(user: Node) -> int:
+    """How many elements a user computes from the ones it reads: a reduction's or put's own operand counts as one to one."""
+    value = user.meta.get("val")
+    return 0 if value is None or isinstance(value, tuple) or kind_of(user) not in ("loop", "window") else int(value.size)
+
+
+def _related(
+    loops: Loops, found: dict[tuple[Node, Access], None], makers: dict[int, list[tuple[Node, Access]]], number: int
+) -> bool:
+    """Whether merging saves memory traffic, or the loops are so small that a call saved counts."""
+    small = 1
+    for n in loops.shape:
+        small *= n
+    return number in makers or bool(loops.reads.keys() & found.keys()) or small <= 16384

@@ -1,0 +1,80 @@
+"""Clean a graph: equal nodes become one, dead ones go, outputs get memory of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tocha._inductor.nodes import kind_of, own_of, prim_name, shape_of
+from tocha.aot import run
+from tocha.fx import Graph, Node
+from tocha.prims.move import clone
+
+
+def simplify(graph: Graph) -> None:
+    """Change `graph` in place; what it computes stays."""
+    _merge_equal(graph)
+    _skip_copies(graph)
+    _own_outputs(graph)
+    graph.eliminate_dead_code()
+
+
+def _merge_equal(graph: Graph) -> None:
+    """One node for calls of the same target with the same arguments."""
+    seen: dict[Any, Node] = {}
+    for node in list(graph.nodes):
+        if node.op != "call_function" or getattr(node.target, "impure", False) or "random" in getattr(node.target, "tags", ()):
+            continue
+        key = (node.target, _key(node.args), _key(node.kwargs))
+        first = seen.setdefault(key, node)
+        if first is not node:
+            node.replace_all_uses_with(first)
+            graph.erase_node(node)
+
+
+def _key(a: Any) -> Any:
+    """Equal for equal arguments; numbers of other types or signs differ."""
+    if isinstance(a, (tuple, list)):
+        return (a.__class__, *map(_key, a))
+    if isinstance(a, dict):
+        return tuple((k, _key(v)) for k, v in sorted(a.items()))
+    if isinstance(a, slice):
+        return ("slice", _key(a.start), _key(a.stop), _key(a.step))
+    if isinstance(a, Node):
+        return a
+    if isinstance(a, run.Constant):
+        return (id(a.array), a.array.__class__)
+    return (a.__class__, repr(a))
+
+
+def _skip_copies(graph: Graph) -> None:
+    """Values don't change in a functional graph, so a clone of the same layout is its operand, and a window on all of it too."""
+    for node in list(graph.nodes):
+        if prim_name(node) == "clone" or node.target is run.window:
+            x = node.args[0]
+            if (
+                not isinstance(x, Node)
+                or x.meta["val"].dtype != node.meta["val"].dtype
+                or shape_of(x) != shape_of(node)
+                or own_of(x) != own_of(node)
+            ):
+                continue
+            if prim_name(node) == "clone" or (node.args[1] == node.args[3] and node.args[4] == 0):
+                node.replace_all_uses_with(x)
+                graph.erase_node(node)
+
+
+def _own_outputs(graph: Graph) -> None:
+    """Copy outputs that are inputs, constants or twice the same."""
+    output = graph.output_node()
+    seen: set[Node] = set()
+    returned: list[Node | None] = []
+    for node in output.args[0]:
+        if node is not None and (node in seen or kind_of(node) == "input"):
+            with graph.inserting_before(output):
+                copied = graph.call_function(clone, (node,), {"order": "K"})
+            copied.meta["val"] = node.meta["val"]
+            node = copied
+        if node is not None:
+            seen.add(node)
+        returned.append(node)
+    output.args = (returned,)

@@ -1,0 +1,226 @@
+"""A schedule as Python: a function that calls kernels on arrays in order."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tocha._inductor.access import Access
+from tocha._inductor.kernels import Built, build, build_reduction
+from tocha._inductor.nodes import kind_of, own_of, prim_name, shape_of
+from tocha._inductor.schedule import Loops, Reduction, Schedule, arrays_of, base_of
+from tocha.aot import run
+from tocha.backends import cpu
+from tocha.dispatch.prim import Prim
+from tocha.fx import Graph, Node, map_arg
+from tocha.fx.graph_module import compile_source
+from tocha.inductor import entry, jit
+from tocha.inductor.lower import Unsupported
+
+
+@dataclasses.dataclass
+class Wrapper:
+    """`source` is the function `forward(inputs)`, `names` its globals, `kernels` what was built."""
+
+    source: str
+    names: dict[str, Any]
+    kernels: list[Built]
+
+
+def wrap_up(graph: Graph, plan: Schedule) -> Wrapper:
+    """The Python function of a schedule."""
+    return _Writer(graph, plan).write()
+
+
+class _Writer:
+    def __init__(self, graph: Graph, plan: Schedule) -> None:
+        self.graph, self.plan = graph, plan
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {"laid_out": run.laid_out, "empty": empty, "restride": cpu.restride, "compute": run.compute}
+        self.kernels: list[Built] = []
+        self.placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+        self.known: dict[Node, str] = {}
+        self.borrowed = {n.name for n in self.placeholders}
+        self.outputs = {n for n in plan.outputs if n is not None}
+
+    def write(self) -> Wrapper:
+        for n in self.placeholders:
+            self._input(n)
+        for position, item in enumerate(self.plan.items):
+            if isinstance(item, Loops):
+                self._loops(item)
+            elif isinstance(item, Reduction):
+                self._reduction(item)
+            else:
+                self._extern(item.node)
+            self._free(position)
+        returned = ", ".join("None" if n is None else self.known[n] for n in self.plan.outputs)
+        head = "".join(f"{n.name}, " for n in self.placeholders)
+        body = [f"{head}= inputs"] if self.placeholders else []
+        body += [*self.lines, f"return [{returned}]"]
+        source = "def forward(inputs):\n" + "".join(f"    {line}\n" for line in body)
+        return Wrapper(source, self.names, self.kernels)
+
+    def _global(self, wish: str, value: Any) -> str:
+        name, number = wish, 1
+        while name in self.names:
+            name, number = f"{wish}_{number}", number + 1
+        self.names[name] = value
+        return name
+
+    def _input(self, n: Node) -> None:
+        if n.users:
+            self._check(n)
+
+    def _free(self, position: int) -> None:
+        """Drop the arrays that were read for the last time."""
+        later: set[Node] = set(self.outputs)
+        for item in self.plan.items[position + 1 :]:
+            later.update(arrays_of(item))
+            if isinstance(item, Loops):
+                later.update(t.buffer for t in item.targets)
+        gone = [self.known.pop(n) for n in list(self.known) if n not in later]
+        if gone := [name for name in gone if name not in self.borrowed]:
+            self.lines.append(f"{' = '.join(gone)} = None")
+
+    def _allocate(self, n: Node) -> None:
+        if n not in self.known:
+            value = n.meta["val"]
+            self.known[n] = n.name
+            self.lines.append(f"{n.name} = empty({value.shape}, {self._global(value.dtype.name, value.dtype)}, {value.strides})")
+
+    # ---- items
+
+    def _loops(self, item: Loops) -> None:
+        own = {t.value for t in item.targets if t.value is t.buffer}
+        inlined = {t.value for t in item.targets} | own
+
+        def has_memory(n: Node, access: Access) -> bool:
+            if n not in self.plan.memory:
+                return False
+            stored_here = n in inlined and n not in self.known and access == Access(own_of(n), 0)
+            return not stored_here and not (n in own and access == Access(own_of(n), 0))
+
+        built = build("_".join(t.buffer.name for t in item.targets[:4]), item.shape, item.targets, has_memory)
+        for n in built.outputs:
+            self._allocate(n)
+        self._call(built)
+
+    def _reduction(self, item: Reduction) -> None:
+        node = item.node
+        try:
+            built = build_reduction(node.name, node, lambda n, _: n in self.plan.memory)
+        except Unsupported:
+            built = None
+        if built is None:
+            self._reduction_of_array(node)
+            return
+        self._allocate(node)
+        self._call(built, keepdim=False)
+
+    def _reduction_of_array(self, node: Node) -> None:
+        """The eager kernel on the operand's array, which a loop of its own makes if need be."""
+        x = node.args[0]
+        if base_of(x) not in self.known:
+            self.plan.memory.add(x)
+            from tocha._inductor.schedule import Target
+
+            self._loops(Loops(shape_of(x), [Target(x, x, Access(own_of(x), 0))], {}))
+        self._extern(node)
+
+    def _call(self, built: Built, keepdim: bool = True) -> None:
+        with jit.LOCK:
+            kernel = entry.build(built.kernel, built.grain)
+        self.kernels.append(built)
+        given = [self.known[n] for n in built.outputs]
+        given += [self.known[n] if not offset else self._shifted(n, offset) for n, offset in built.inputs]
+        if built.scratch:
+            given.append(f"empty(({built.scratch},), {self._global('float64', np.dtype(np.float64))}, (8,))")
+        work = built.work if isinstance(built.work, int) else self._global("work", built.work)
+        self.lines.append(f"{self._global(f'kernel_{built.kernel.name}', kernel)}({', '.join(given)}, {work})")
+
+    def _shifted(self, n: Node, offset: int) -> str:
+        item = n.meta["val"].itemsize
+        return f"restride({self.known[n]}, (1,), ({item},), {offset * item})"
+
+    def _extern(self, node: Node) -> None:
+        if node.target is operator.getitem:
+            return  # taken apart where its operand is made
+        args = map_arg(node.args, lambda n: _Source(self._array(n)))
+        call = f"{self._global(f'call_{node.name}', _caller(node))}({', '.join(self._show(a) for a in args)})"
+        value = node.meta.get("val")
+        if not isinstance(value, tuple):
+            self.lines.append(f"{node.name} = {call}")
+            self._check(node)
+            return
+        parts: dict[int, Node] = {n.args[1]: n for n in node.users}
+        self.lines.append(f"{', '.join(parts[i].name if i in parts else '_' for i in range(len(value)))} = {call}")
+        for part in parts.values():
+            self._check(part)
+
+    def _check(self, node: Node) -> None:
+        """Have a new array in the layout that its readers count on."""
+        self.known[node] = node.name
+        strides = node.meta["val"].strides
+        if strides:
+            self.lines.append(f"if {node.name}.strides != {strides}: {node.name} = laid_out({node.name}, {strides})")
+
+    def _show(self, a: Any) -> str:
+        if isinstance(a, _Source):
+            return a.text
+        if isinstance(a, (tuple, list)):
+            return f"({''.join(f'{self._show(x)}, ' for x in a)})"
+        if a is None or a.__class__ in (bool, int, str):
+            return repr(a)
+        return self._global("value", a)
+
+    def _array(self, n: Node) -> str:
+        """A node's array as an expression: its own, or a view of its base's."""
+        if kind_of(n) != "window" or n in self.known:
+            return self.known[n]
+        base, own, shape, strides, offset, _ = n.args
+        array = self._array(base)
+        if tuple(own) != base.meta["val"].strides:
+            array = f"laid_out({array}, {tuple(own)})"
+        return f"restride({array}, {tuple(shape)}, {tuple(strides)}, {offset})"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    text: str
+
+
+def _caller(node: Node) -> Callable[..., Any]:
+    """The eager kernel of a node, as a function of its positional arguments."""
+    kwargs = node.kwargs
+    target = node.target
+    if prim_name(node) and target.__class__ is Prim and len(target.outputs) == 1:
+        run_prim, as_array = cpu.run_prim, np.asarray
+        return lambda *arrays: as_array(run_prim(target, list(arrays), kwargs))
+    if kwargs or prim_name(node):
+        return lambda *arrays: run.compute(node, arrays, kwargs)
+    return target
+
+
+def empty(shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...]) -> Any:
+    """A new array with these strides, of which none is negative."""
+    out = np.empty(shape, dtype)
+    if out.strides == strides or not out.size:
+        return out
+    reach = dtype.itemsize + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    return np.ndarray(shape, dtype, np.empty(reach // dtype.itemsize, dtype), 0, strides)
+
+
+class Runner:
+    """A compiled graph."""
+
+    def __init__(self, wrapper: Wrapper) -> None:
+        self.wrapper, self.code = wrapper, wrapper.source
+        self.call = compile_source(wrapper.source, wrapper.names)
+
+    def __call__(self, inputs: list[Any]) -> list[Any]:
+        return self.call(inputs)
