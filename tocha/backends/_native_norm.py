@@ -15,11 +15,8 @@ _FEW = 16  # elements for each of the sums that are summed again
 _SCALED = Rule("scaled", lambda o, x, scale, shift: o.add(o.mul(x, scale), shift))
 _STANDARDIZE = Rule("standardize", lambda o, x, m, s: o.mul(o.sub(x, m), s))
 _STANDARDIZE_BOTH = Rule("standardize_both", lambda o, x, m, s, w, b: o.add(o.mul(o.mul(o.sub(x, m), s), w), b))
-_STANDARDIZE_SLOPE = Rule(
-    "standardize_slope", lambda o, g, x, m, s, total, along: o.mul(o.sub(o.sub(g, o.mul(o.mul(o.sub(x, m), s), along)), total), s)
-)
-_WEIGHTED_SLOPE = Rule(
-    "weighted_slope", lambda o, g, x, m, s, t, a, w: o.mul(o.sub(o.sub(o.mul(g, w), o.mul(o.mul(o.sub(x, m), s), a)), t), s)
+_SLOPE = Rule(
+    "standardize_slope", lambda o, g, x, m, of_g, of_x, rest: o.add(o.add(o.mul(g, of_g), o.mul(o.sub(x, m), of_x)), rest)
 )
 
 
@@ -139,6 +136,32 @@ def _rows_backward(g: Any, x: Any, weight: Any, moments: tuple[Any, ...], eps: f
     return out, *[s.reshape(shape) for s in summed]
 
 
+def _sums(g: Any, x: Any, mean: Any, scale: Any, dims: tuple[int, ...]) -> tuple[Any, Any] | None:
+    """Sums of g * (x - mean) * scale and of g over `dims`, or some of them: over the last in one pass, if those are long enough. The dimensions
+    stay, of size 1."""
+    kind, last = widened(x.dtype), x.ndim
+    while last and (last - 1 in dims or x.shape[last - 1] == 1):
+        last -= 1
+    kept, n = x.shape[:last], math.prod(x.shape[last:])
+    modules = native.inductor()
+    if not dims or modules is None:
+        return None
+    if n < _FEW or not x.flags.c_contiguous or not g.flags.c_contiguous:
+        wide = [np.broadcast_to(v, x.shape) for v in (mean, scale)]
+        products = reduce("normal_sum", [g, x, *wide], dims, True, kind)
+        grads = None if products is None else reduce("sum", [g], dims, True, kind)
+        return None if grads is None else (products, grads)
+    names = modules.lower.NP_TYPES
+    builtin = native.kernel(("normal_sums", x.dtype), lambda: modules.rows.normal_sums(names[x.dtype], names[kind]))
+    if builtin is None:
+        return None
+    shape = (*kept, *[1] * (x.ndim - last))
+    moments = [np.ascontiguousarray(np.broadcast_to(v, shape), kind) for v in (mean, scale)]
+    products, grads = np.empty(shape, kind), np.empty(shape, kind)
+    builtin(products, grads, g, x, *moments, row_work(math.prod(kept), n))
+    return products, grads
+
+
 def _standardize_backward_any(grad: Any, input: Any, weight: Any, mean: Any, var: Any, params: dict[str, Any]) -> Any:
     """Two reductions over the dimensions that the moments and the affine parameters have in common; the rest of the sums are over their few
     results. Then one pass that writes."""
@@ -148,18 +171,19 @@ def _standardize_backward_any(grad: Any, input: Any, weight: Any, mean: Any, var
     lead = len(shape) - len(affine)
     summed = (*range(lead), *(lead + i for i, s in enumerate(affine) if s == 1 and shape[lead + i] != 1))
     shared = tuple([d for d in axes if d in summed and shape[d] != 1])
-    products = reduce("normal_sum", [g, x, mean, scale], shared, True, kind) if shared else None
-    grads = None if products is None else reduce("sum", [g], shared, True, kind)
-    if products is None or grads is None or products.size * _FEW > x.size:
+    sums = _sums(g, x, mean, scale, shared)
+    if sums is None or sums[0].size * _FEW > x.size:
         return None
+    products, grads = sums
     of_weight, of_bias = products.sum(summed, keepdims=True), grads.sum(summed, keepdims=True)
     factor = None if weight is None else weight.reshape((1,) * lead + affine)
     if factor is not None:
         products, grads = products * factor, grads * factor
     n = kind.type(x.size // max(1, mean.size))
-    operands = [g, x, mean, scale, grads.sum(axes, keepdims=True) / n, products.sum(axes, keepdims=True) / n]
-    rule = _STANDARDIZE_SLOPE if factor is None else _WEIGHTED_SLOPE
-    out = pointwise(rule, operands if factor is None else [*operands, factor], kind, input.dtype)
+    total, along = grads.sum(axes, keepdims=True) / n, products.sum(axes, keepdims=True) / n
+    # (g * factor - normal * along - total) * scale, with as little as can be left to the pass
+    operands = [g, x, mean, scale if factor is None else scale * factor, -scale * scale * along, -total * scale]
+    out = pointwise(_SLOPE, operands, kind, input.dtype)
     flat = (of_weight.size,) if weight is None else weight.shape
     return None if out is None else (out.reshape(input.shape), of_weight.reshape(flat), of_bias.reshape(flat))
 
@@ -200,10 +224,8 @@ def _normal_sums(arrays: list[Any], params: dict[str, Any]) -> Any:
     if found is None or g.dtype is not x.dtype or g.shape != x.shape:
         return None
     dims = (0, *range(2, x.ndim))
-    kind = widened(x.dtype)
-    of_weight = reduce("normal_sum", [g, x, *[np.broadcast_to(v, x.shape) for v in found]], dims, False, kind)
-    of_bias = None if of_weight is None else reduce("sum", [g], dims, False, kind)
-    return None if of_bias is None else (of_weight, of_bias)
+    sums = _sums(g, x, *found, dims)
+    return None if sums is None else tuple([s.sum(dims) for s in sums])
 
 
 # ---- root mean square

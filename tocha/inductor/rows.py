@@ -223,6 +223,16 @@ def _rms_scale(row: Row) -> Expr:
     return row.let("scale", 1.0 / Unary("sqrt", convert(square, row.compute) + convert(Param("eps", "f64"), row.compute)))
 
 
+def normal_sums(type: str, compute: str) -> Kernel:
+    """Sums of g * (x - mean) * scale and of g over each row, which has one mean and one scale."""
+    row = Row({"products": compute, "grads": compute, "g": type, "x": type, "mean": compute, "scale": compute}, compute)
+    mean, scale = row.let("middle", row.per_row("mean")), row.let("factor", row.per_row("scale"))
+    products, grads = row.sums(lambda j: row.load("g", j) * ((row.load("x", j) - mean) * scale), lambda j: row.load("g", j))
+    row.put_row("products", products)
+    row.put_row("grads", grads)
+    return row.kernel("normal_sums")
+
+
 ROWS = 64  # of norm_backward's units
 
 
