@@ -238,6 +238,7 @@ class Loose(Uncounted):
 
 UNCOUNTED = Uncounted()
 LOOSE = Loose()
+MARKS = frozenset((Uncounted, Loose))
 
 
 def refuse_outside_inference(operator: str) -> None:
@@ -247,6 +248,14 @@ def refuse_outside_inference(operator: str) -> None:
             f"{operator}: Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal "
             "tensor before doing inplace update."
         )
+
+
+def marked(args: Iterable[Any]) -> bool:
+    """Whether some operand was made in inference mode."""
+    for a in args:  # noqa: SIM110  (a generator costs three times as much)
+        if getattr(a, "_vc", None).__class__ in MARKS:
+            return True
+    return False
 
 
 def left_out(args: Iterable[Any]) -> bool:

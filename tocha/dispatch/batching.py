@@ -55,9 +55,7 @@ def along(name: str) -> Rule:
 
 
 def direct(prim: Prim, values: list[Any], mine: list[bool], params: dict[str, Any], size: int) -> Any:
-    """For primitives that take any leading dimensions, of the same number in each argument."""
-    if all(mine):
-        return prim(*values, **params)
+    """For primitives that take any leading dimensions, which broadcast."""
     values = _all_lifted(values, mine, size)
     rank = max(v.ndim for v in values if v is not None) - 1
     return prim(*[_of_rank(v, rank) for v in values], **params)
@@ -227,6 +225,17 @@ def _linear_backward(prim: Prim, values: list[Any], mine: list[bool], params: di
     g, x, weight = values
     bias = lifted(g, mine[0], size).sum(1)
     return lifted(g @ weight, mine[0] or mine[2], size), lifted(g.mT @ x, mine[0] or mine[1], size), bias
+
+
+def _flash_attention_backward(prim: Prim, values: list[Any], mine: list[bool], params: dict[str, Any], size: int) -> Any:
+    *operands, lse = _all_lifted(values, mine, size)
+    rank = operands[1].ndim - 1
+    outs = prim(*[_of_rank(v, rank) for v in operands], lse, **params)
+    return tuple(o.reshape(v.shape) for o, v in zip(outs, operands[1:4], strict=True))
+
+
+def _place_one(prim: Prim, values: list[Any], mine: list[bool], params: dict[str, Any], size: int) -> Any:
+    return prim(*_all_lifted(values, mine, size), shape=(size, *params["shape"]), dim=params["dim"] + 1)
 
 
 # ---- convolution: examples become samples, or groups where each has its own kernels
@@ -418,16 +427,16 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(
         (
             "adaptive_max_pool", "attention", "attention_backward", "avg_pool", "avg_pool_backward", "cholesky", "cholesky_solve", "coded_places",
-            "det", "eig", "eigh", "inverse", "lu_factor", "matrix_exp", "max_pool", "max_pool_backward", "max_pool_coded", "max_pool_values",
+            "det", "eig", "eigh", "flash_attention", "inverse", "lu_factor", "matrix_exp", "max_pool", "max_pool_backward", "max_pool_coded", "max_pool_values",
             "place", "qr", "qr_r", "resample", "resample_backward", "slogdet", "solve", "svd", "triangular_solve_prim", "tril", "triu", "view_dtype",
         ),
         direct,
     ),
     "argmax": _arg, "argmin": _arg, "batch_norm_given": _batch_norm_given, "constant_pad": _pad, "conv": _conv, "conv_input": _conv_input,
     "conv_weight": _conv_weight, "cross_entropy": _class_loss, "cross_entropy_backward": _cross_entropy_backward, "dot": _dot,
-    "embedding": _embedding, "embedding_backward": _embedding_backward, "equal": _equal, "from_columns": first_is_many, "index": _index,
+    "embedding": _embedding, "embedding_backward": _embedding_backward, "equal": _equal, "flash_attention_backward": _flash_attention_backward, "from_columns": first_is_many, "index": _index,
     "index_put": _index_put, "linear": _linear, "linear_backward": _linear_backward, "median": _median("median"), "mse": _mse,
     "mse_backward": _mse_backward, "mv": _mv, "nanmedian": _median("nanmedian"), "nll": _class_loss, "nll_backward": _nll_backward,
-    "repeat": _repeat, "rms_norm": _rms_norm, "rms_norm_backward": _rms_norm_backward, "searchsorted": _searchsorted,
+    "place_one": _place_one, "repeat": _repeat, "rms_norm": _rms_norm, "rms_norm_backward": _rms_norm_backward, "searchsorted": _searchsorted,
     "stack": _stack, "standardize": _standardize, "standardize_backward": _standardize_backward, "to_columns": first_is_many, "unsafe_view": _reshape,
 }  # fmt: skip

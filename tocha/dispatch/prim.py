@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tocha.autograd.graph import UNCOUNTED, Node, check_saved, check_unchanged, left_out, next_order, version_of
+from tocha.autograd.graph import MARKS, UNCOUNTED, Node, check_saved, check_unchanged, left_out, marked, next_order, version_of
 from tocha.autograd.mode import INFERENCE_USED, state
 from tocha.autograd.views import refresh
 from tocha.backends.meta import MetaArray
@@ -340,7 +340,7 @@ def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict
             saved.append(None if a is None else a._a.shape)
         else:
             saved.append(_save(kind, where, args))
-    if INFERENCE_USED:
+    if INFERENCE_USED and marked(args):
         if left_out(args) and prim.name not in ("clone", "cast"):  # those two make normal tensors
             return
         check_saved(saved)
@@ -385,7 +385,7 @@ def _on_cpu(a: Tensor, out: Any) -> bool:
 def record_two(plan: Plan, saved: tuple[Any, ...], input: Any, other: Any, need: int, out: Tensor) -> None:
     """`record` for the commonest case, a pointwise call of one or two arguments and no hooks: `need` is 1 if input
     wants a gradient, plus 2 if other does."""
-    if INFERENCE_USED:
+    if INFERENCE_USED and (getattr(input, "_vc", None).__class__ in MARKS or getattr(other, "_vc", None).__class__ in MARKS):
         if left_out((input, other)):
             return
         check_saved(saved)
