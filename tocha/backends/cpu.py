@@ -298,6 +298,14 @@ def add_bags(*arguments: Any) -> Any:
     return native.indexing().add_bags(*arguments)
 
 
+# ---- recurrent layers
+
+
+def lstm_cell(*arrays: Any) -> Any:
+    """The kernels of an LSTM's steps (tocha.backends._native_recurrent), or None."""
+    return native.recurrent().lstm_cell(*arrays)
+
+
 # ---- products
 
 

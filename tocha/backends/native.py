@@ -344,6 +344,14 @@ def copy_transposed(target: Any, source: Any) -> bool:
 
 
 @functools.cache
+def recurrent() -> Any:
+    """The module of recurrent layers on kernels."""
+    from tocha.backends import _native_recurrent
+
+    return _native_recurrent
+
+
+@functools.cache
 def convolutions() -> Any:
     """The module of convolutions on kernels."""
     from tocha.backends import _native_conv

@@ -70,7 +70,7 @@ def _formula(mode: str, g: Sequence[Any], inputs: Sequence[Any], needs: Any, siz
 
 def _start(xp: Any, gradient: Any, like: Any) -> Any:
     """A writable gradient of the final state."""
-    return xp.zeros_like(like) if gradient is None else gradient.copy()
+    return xp.zeros(like.shape, like.dtype) if gradient is None else gradient.copy("C")
 
 
 # ---- LSTM
@@ -107,6 +107,26 @@ def _lstm_vjp(
 def lstm_layer(xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, c0: Any, *, sizes: Sizes, reverse: bool) -> Any:
     """All hidden states, final hidden and cell state; then the gates i, f, g, o and cells of all steps."""
     n_hidden = w_hh.shape[1]
+    out = xp.empty((gx.shape[0], n_hidden), gx.dtype)
+    cells = xp.empty_like(out)
+    h, c = h0.copy("C"), c0.copy("C")
+    kernels = xp.lstm_cell(gx, w_hh, h0, c0)
+    if kernels is None:
+        gates = _lstm_steps(xp, gx, w_hh, b_hh, h, c, out, cells, _spans(sizes, reverse))
+        return out, h, c, gates, cells
+    gates, w = xp.empty_like(gx), w_hh.T
+    bias = xp.zeros(4 * n_hidden, gx.dtype) if b_hh is None else xp.ascontiguousarray(b_hh, gx.dtype)
+    for start, n in _spans(sizes, reverse):
+        rows = slice(start, start + n)
+        kernels.forward(gates[rows], gx[rows], kernels.product(h[:n], w), bias, c[:n], cells[rows], h[:n], out[rows])
+    return out, h, c, gates, cells
+
+
+def _lstm_steps(
+    xp: Any, gx: Any, w_hh: Any, b_hh: Any, h: Any, c: Any, out: Any, cells: Any, spans: list[tuple[int, int]]
+) -> Any:
+    """The gates of all steps; states, outputs and cells are written."""
+    n_hidden = w_hh.shape[1]
     i, f, g, o = (slice(k * n_hidden, (k + 1) * n_hidden) for k in range(4))
     scale = xp.full(4 * n_hidden, 0.5, gx.dtype)
     scale[g] = 1
@@ -115,10 +135,7 @@ def lstm_layer(xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, c0: Any, *, size
     if b_hh is not None:
         gates += b_hh * scale
     w = (w_hh * scale[:, None]).T
-    out = xp.empty((gx.shape[0], n_hidden), gx.dtype)
-    cells = xp.empty_like(out)
-    h, c = h0.copy(), c0.copy()
-    for start, n in _spans(sizes, reverse):
+    for start, n in spans:
         rows = slice(start, start + n)
         gate, cell, hidden = gates[rows], cells[rows], out[rows]
         gate += xp.matmul(h[:n], w)
@@ -131,7 +148,7 @@ def lstm_layer(xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, c0: Any, *, size
         hidden *= gate[:, o]
         h[:n] = hidden
         c[:n] = cell
-    return out, h, c, gates, cells
+    return gates
 
 
 @prim("lstm_layer_backward", "recurrent", outputs=("gx", "w_hh", "b_hh", "h0", "c0"))
@@ -139,30 +156,43 @@ def lstm_layer_backward(
     xp: Any, g_out: Any, g_h: Any, g_c: Any, w_hh: Any, h0: Any, c0: Any, out: Any, gates: Any, cells: Any,
     *, sizes: Sizes, reverse: bool,
 ) -> Any:  # fmt: skip
-    """Gradients of `lstm_layer`; factors that don't depend on later steps are computed beforehand."""
-    n_hidden = w_hh.shape[1]
-    i, f, g, o = (gates[:, k * n_hidden : (k + 1) * n_hidden] for k in range(4))
-    bounded = xp.tanh(cells)
-    d = 1 - gates
-    d *= gates
-    by_gate = d.reshape(-1, 4, n_hidden)
-    by_gate[:, 0] *= g
-    by_gate[:, 1] *= _previous(xp, cells, c0, sizes, reverse)
-    by_gate[:, 2] = (1 - g * g) * i
-    by_gate[:, 3] *= bounded
-    into_cell = (1 - bounded * bounded) * o
+    """Gradients of `lstm_layer`; without a kernel, factors that don't depend on later steps are computed beforehand."""
+    before = _previous(xp, cells, c0, sizes, reverse)
     dh, dc = _start(xp, g_h, h0), _start(xp, g_c, c0)
+    kernels = xp.lstm_cell(gates, w_hh, h0, c0)
+    d, into_cell = (xp.empty_like(gates), None) if kernels is not None else _lstm_factors(xp, gates, cells, before)
+    by_gate = d.reshape(-1, 4, w_hh.shape[1])
     for start, n in reversed(_spans(sizes, reverse)):
         rows = slice(start, start + n)
         dhn, dcn, gate = dh[:n], dc[:n], by_gate[rows]
         if g_out is not None:
             dhn += g_out[rows]
+        if kernels is not None:
+            kernels.backward(d[rows], dcn, dhn, gates[rows], cells[rows], before[rows])
+            dhn[...] = kernels.product(d[rows], w_hh)
+            continue
         dcn += dhn * into_cell[rows]
         gate[:, :3] *= dcn[:, None]
         gate[:, 3] *= dhn
-        dcn *= f[rows]
+        dcn *= gates[rows, w_hh.shape[1] : 2 * w_hh.shape[1]]
         xp.matmul(d[rows], w_hh, out=dhn)
-    return d, xp.matmul(d.T, _previous(xp, out, h0, sizes, reverse)), xp.reduce_add(d, axis=0), dh, dc
+    product = xp.matmul if kernels is None else kernels.product
+    return d, product(d.T, _previous(xp, out, h0, sizes, reverse)), xp.reduce_add(d, axis=0), dh, dc
+
+
+def _lstm_factors(xp: Any, gates: Any, cells: Any, before: Any) -> tuple[Any, Any]:
+    """What gradients of the gates' values, and of the hidden state, are multiplied by."""
+    n_hidden = cells.shape[1]
+    i, _, g, o = (gates[:, k * n_hidden : (k + 1) * n_hidden] for k in range(4))
+    bounded = xp.tanh(cells)
+    d = 1 - gates
+    d *= gates
+    by_gate = d.reshape(-1, 4, n_hidden)
+    by_gate[:, 0] *= g
+    by_gate[:, 1] *= before
+    by_gate[:, 2] = (1 - g * g) * i
+    by_gate[:, 3] *= bounded
+    return d, (1 - bounded * bounded) * o
 
 
 # ---- GRU
