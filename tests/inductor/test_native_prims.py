@@ -85,7 +85,6 @@ def test_cross_entropy_leaves_other_targets_to_numpy() -> None:
     params = {"reduction": "mean", "ignore_index": -100, "smoothing": 0.0}
     for target in (np.full(20, 10), np.full(20, -100), np.full(20, -1)):
         assert run("cross_entropy", x, target, None, **params) is None
-    assert run("cross_entropy", x, np.zeros(20, np.int64), None, **{**params, "smoothing": 0.1}) is None
     assert run("cross_entropy", x, np.zeros(20, np.int64), None, **{**params, "ignore_index": 3}) is None
 
 

@@ -146,7 +146,7 @@ def _mse_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
 
 def _plain_targets(x: Any, target: Any, weight: Any, params: dict[str, Any]) -> bool:
     """Whether logits are rows, and every target is a class that counts."""
-    if weight is not None or params["smoothing"] or x.ndim != 2 or not x.size or not x.flags.c_contiguous or x.dtype not in FLOAT_NP:
+    if weight is not None or x.ndim != 2 or not x.size or not x.flags.c_contiguous or x.dtype not in FLOAT_NP:
         return False
     if target.dtype is not _INT64 or not target.flags.c_contiguous or target.shape != x.shape[:1]:
         return False
@@ -159,11 +159,13 @@ def _cross_entropy(arrays: list[Any], params: dict[str, Any]) -> Any:
     if modules is None or not _plain_targets(x, target, weight, params):
         return None
     names, kind = modules.lower.NP_TYPES, widened(x.dtype)
-    builtin = native.kernel(("cross_entropy", x.dtype), lambda: modules.rows.cross_entropy(names[x.dtype], names[kind]))
+    smoothing = params["smoothing"]
+    smooth = bool(smoothing)
+    builtin = native.kernel(("cross_entropy", x.dtype, smooth), lambda: modules.rows.cross_entropy(names[x.dtype], names[kind], smooth))
     if builtin is None:
         return None
     losses, probability = np.empty(x.shape[0], kind), np.empty(x.shape, x.dtype)
-    builtin(losses, probability, x, target, row_work(*x.shape))
+    builtin(losses, probability, x, target, *([smoothing] if smooth else []), row_work(*x.shape))
     value = losses if params["reduction"] == "none" else losses.sum() if params["reduction"] == "sum" else losses.mean()
     return np.asarray(value).astype(x.dtype, copy=False), probability, np.asarray(x.shape[0]).astype(x.dtype)
 
@@ -171,7 +173,7 @@ def _cross_entropy(arrays: list[Any], params: dict[str, Any]) -> Any:
 def _cross_entropy_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
     g, probability, target, weight, total = arrays
     modules = native.inductor()
-    if modules is None or params["reduction"] == "none" or g.shape or not _plain_targets(probability, target, weight, params):
+    if modules is None or probability.size < native.LEAST["row"] or params["reduction"] == "none" or g.shape or not _plain_targets(probability, target, weight, params):
         return None
     rows = probability.shape[0]
     if float(total) != rows:
@@ -185,7 +187,8 @@ def _cross_entropy_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
         return None
     out = np.empty(probability.shape, probability.dtype)
     factor = float(kind.type(g) / kind.type(rows)) if params["reduction"] == "mean" else float(g)
-    builtin(out, probability, target, factor, row_work(*probability.shape))
+    smoothing = params["smoothing"]
+    builtin(out, probability, target, factor, factor * smoothing / probability.shape[1], factor * (1 - smoothing), row_work(*probability.shape))
     return out
 
 

@@ -330,29 +330,33 @@ def place(type: str, compute: str, along: type[Row] = Row) -> Kernel:
     return row.kernel("place")
 
 
-def cross_entropy(type: str, compute: str) -> Kernel:
-    """softmax of each row, and minus the logarithm of its element at the target class."""
+def cross_entropy(type: str, compute: str, smooth: bool) -> Kernel:
+    """softmax of each row, and minus the logarithm of its element at the target class; with `smooth`, mixed with the mean of all classes."""
     row = Row({"losses": compute, "out": type, "x": type, "target": "i64"}, compute)
     top = row.max(lambda j: row.load("x", j))
+    rest = (lambda j: row.load("x", j) - top,) if smooth else ()
+    total, *spread = row.sums(lambda j: _exp(row.load("x", j) - top), *rest, out="out" if type == compute else None)
+    sum_ = row.let("total", convert(total, compute))
     if type == compute:
-        (total,) = row.sums(lambda j: _exp(row.load("x", j) - top), out="out")
-        sum_ = row.let("total", convert(total, compute))
         row.each("out", lambda j: row.load("out", j) / sum_)
-    else:
-        sum_ = row.let("total", convert(row.sum(lambda j: _exp(row.load("x", j) - top)), compute))
+    else:  # computed twice rather than rounded twice
         row.each("out", lambda j: _exp(row.load("x", j) - top) / sum_)
-    row.put_row("losses", _log(sum_) - (row.load("x", row.target()) - top))
-    return row.kernel("cross_entropy")
+    at_target = row.load("x", row.target()) - top
+    if smooth:
+        share = convert(Param("smoothing", "f64"), compute)
+        at_target = at_target * (1.0 - share) + convert(spread[0] / convert(Size("n"), "f64"), compute) * share
+    row.put_row("losses", _log(sum_) - at_target)
+    return row.kernel("cross_entropy", (Param("smoothing", "f64"),) if smooth else ())
 
 
 def cross_entropy_backward(type: str, compute: str) -> Kernel:
-    """(probability - 1 at the target class) * factor."""
+    """probability * factor - all, and minus `one` at the target class."""
     row = Row({"out": type, "probability": type, "target": "i64"}, compute)
-    factor = convert(Param("factor", "f64"), compute)
-    row.each("out", lambda j: row.load("probability", j) * factor)
+    factor, less, one = (convert(Param(n, "f64"), compute) for n in ("factor", "all", "one"))
+    row.each("out", lambda j: row.load("probability", j) * factor - less)
     at = row.target()
-    row.statements.append(Store("out", row.start + at, convert(row.load("probability", at) * factor - factor, type)))
-    return row.kernel("cross_entropy_backward", (Param("factor", "f64"),))
+    row.statements.append(Store("out", row.start + at, convert(row.load("probability", at) * factor - less - one, type)))
+    return row.kernel("cross_entropy_backward", tuple(Param(n, "f64") for n in ("factor", "all", "one")))
 
 
 def argmax(type: str, sign: int) -> Kernel:
