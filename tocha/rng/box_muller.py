@@ -9,6 +9,7 @@ disagrees with a true fused multiply-add about once in 10**9 operations.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -26,7 +27,7 @@ def _rounded(*coefficients: float) -> tuple[float, ...]:
     return tuple(float(_F(c)) for c in coefficients)
 
 
-_LOG: Final = _rounded(
+LOG: Final = _rounded(
     7.0376836292e-2,
     -1.1514610310e-1,
     1.1676998740e-1,
@@ -37,14 +38,19 @@ _LOG: Final = _rounded(
     -2.4999993993e-1,
     3.3333331174e-1,
 )
-_COS: Final = _rounded(2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
-_SIN: Final = _rounded(-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
-_MINUS_PI_4: Final = _rounded(-0.78515625, -2.4187564849853515625e-4, -3.77489497744594108e-8)
-_LN2_LOW: Final = _F(-2.12194440e-4)
-_LN2_HIGH: Final = float(_F(0.693359375))
-_SQRT_HALF_BITS: Final = int(_F(0.707106781186547524).view(np.int32))
-_FOUR_OVER_PI: Final = _F(1.27323954473516)
-_TWO_PI: Final = _F(2 * math.pi)
+COS: Final = _rounded(2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
+SIN: Final = _rounded(-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
+MINUS_PI_4: Final = _rounded(-0.78515625, -2.4187564849853515625e-4, -3.77489497744594108e-8)
+LN2_LOW: Final = _F(-2.12194440e-4)
+LN2_HIGH: Final = float(_F(0.693359375))
+SQRT_HALF_BITS: Final = int(_F(0.707106781186547524).view(np.int32))
+FOUR_OVER_PI: Final = _F(1.27323954473516)
+TWO_PI: Final = _F(2 * math.pi)
+
+
+KERNEL_LEAST: Final = 4096
+# Where a native one is at hand, set by tocha.backends.native: (u, mean, std) -> whether it transformed u.
+kernel: Callable[[np.ndarray, float, float], bool] | None = None
 
 
 class _Kernel:
@@ -83,7 +89,7 @@ class _Kernel:
         np.bitwise_and(raw, ~0x7F800000, out=raw)
         np.bitwise_or(raw, 0x3F000000, out=raw)
         # All ones where the mantissa, now in [0.5, 1), is below sqrt(1/2): it doubles, the exponent drops.
-        np.subtract(raw, _SQRT_HALF_BITS, out=low)
+        np.subtract(raw, SQRT_HALF_BITS, out=low)
         np.right_shift(low, 31, out=low)
         np.add(bits, low, out=bits)
         np.bitwise_and(raw, low, out=y.view(np.int32))
@@ -91,32 +97,32 @@ class _Kernel:
         np.subtract(x, _ONE, out=x)
         np.add(x, y, out=x)
         self.widen(x)
-        self.horner(self.x64, _LOG, y)
+        self.horner(self.x64, LOG, y)
         np.multiply(y, x, out=y)
         self.wide[...] = y
-        np.multiply(self.e, _LN2_LOW, out=self.swap)
+        np.multiply(self.e, LN2_LOW, out=self.swap)
         self.fma(self.wide, self.z64, self.swap, y)
         self.fma(self.z64, -0.5, y, y)
         np.add(x, y, out=x)
         self.wide[...] = self.e
-        self.fma(self.wide, _LN2_HIGH, x, x)
+        self.fma(self.wide, LN2_HIGH, x, x)
 
     def sincos(self, x: np.ndarray) -> None:
         """The sine and cosine of x in [0, 2 pi], into self.sin and self.cos; x is overwritten."""
         sin, cos, octant, sign = self.sin, self.cos, self.bits, self.sign
-        np.multiply(x, _FOUR_OVER_PI, out=self.swap)
+        np.multiply(x, FOUR_OVER_PI, out=self.swap)
         octant[...] = self.swap
         np.add(octant, 1, out=octant)
         np.bitwise_and(octant, ~1, out=octant)
         self.wide[...] = octant
-        for part in _MINUS_PI_4:
+        for part in MINUS_PI_4:
             self.fma(self.wide, part, x, x)
         self.widen(x)
-        self.horner(self.z64, _SIN, sin)
+        self.horner(self.z64, SIN, sin)
         np.multiply(sin, self.z, out=sin)
         self.wide[...] = sin
         self.fma(self.wide, self.x64, x, sin)
-        self.horner(self.z64, _COS, cos)
+        self.horner(self.z64, COS, cos)
         np.multiply(cos, self.z, out=cos)
         self.wide[...] = cos
         np.multiply(self.z, _F(-0.5), out=self.z)
@@ -147,7 +153,7 @@ class _Kernel:
         self.log(u1)
         np.multiply(u1, _F(-2), out=u1)
         np.sqrt(u1, out=u1)
-        np.multiply(u2, _TWO_PI, out=u2)
+        np.multiply(u2, TWO_PI, out=u2)
         self.sincos(u2)
         for trig, out in ((self.sin, u2), (self.cos, u1)):
             np.multiply(u1, trig, out=out)
@@ -162,20 +168,22 @@ class _Kernel:
 def normal_blocks32(u: np.ndarray, mean: float, std: float) -> None:
     """Float32 uniforms in [0, 1), a multiple of 16 of them, become normals in place."""
     mean, std = float(_F(mean)), float(_F(std))
+    if u.size >= KERNEL_LEAST and kernel is not None and kernel(u, mean, std):
+        return
     # A half block moves as one 32-byte item: NumPy copies those far faster than rows of eight floats.
     halves = u.view(np.dtype((np.void, _HALF * u.itemsize))).reshape(-1, 2)
     rows = len(halves)
     step = min(rows, _ROWS)
-    kernel = pair = None
+    passes = pair = None
     for start in range(0, rows, step):
         chunk = halves[start : start + step]
         if pair is None or len(chunk) * _HALF != pair.shape[1]:
             pair = np.empty((2, len(chunk) * _HALF), np.float32)
-            kernel = _Kernel(pair.shape[1])
-        assert kernel is not None
+            passes = _Kernel(pair.shape[1])
+        assert passes is not None
         items = pair.view(halves.dtype)
         items[0], items[1] = chunk[:, 0], chunk[:, 1]
-        kernel.transform(pair[0], pair[1], mean, std)
+        passes.transform(pair[0], pair[1], mean, std)
         chunk[:, 0], chunk[:, 1] = items[0], items[1]
 
 
