@@ -7,17 +7,25 @@
 
 from __future__ import annotations
 
+from tocha._inductor.nodes import Wraps
 from tocha._inductor.schedule import schedule
 from tocha._inductor.simplify import simplify
 from tocha._inductor.wrapper import Runner, wrap_up
-from tocha.fx import Graph
+from tocha.fx import Graph, Node
 
 
 def compile_graph(graph: Graph) -> Runner:
     """Compile a graph of primitives (tocha.aot). The result maps a list of arrays to a list of new arrays."""
     simplify(graph)
     graph.lint()
-    return Runner(wrap_up(graph, schedule(graph)))
+    given_memory: set[Node] = set()
+    while True:  # nodes that turn out to need memory get it, at most each once
+        try:
+            return Runner(wrap_up(graph, schedule(graph, given_memory)))
+        except Wraps as wraps:
+            if wraps.node in given_memory:
+                raise AssertionError(f"inductor: {wraps.node.format_node()} can't be read though it has memory") from None
+            given_memory.add(wraps.node)
 
 
 __all__ = ["compile_graph"]

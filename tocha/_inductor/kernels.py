@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tocha._inductor.access import Access, Shape, contiguous
-from tocha._inductor.nodes import Elements, own_of, reduction, shape_of, type_of
+from tocha._inductor.nodes import Elements, Wraps, make_extern, own_of, reduction, shape_of, type_of
 from tocha.fx import Node
 from tocha.inductor import reduce
 from tocha.inductor.layout import Layout, memory_order, merge
@@ -193,8 +193,8 @@ class _Nest:
         )
 
 
-def build_reduction(name: str, node: Node, has_memory: Callable[[Node, Access], bool]) -> Built | None:
-    """The kernel of a reduction whose elements are computed where they are needed; None where an eager kernel serves as well."""
+def build_reduction(name: str, node: Node, has_memory: Callable[[Node, Access], bool]) -> Built:
+    """The kernel of a reduction whose elements are computed where they are needed. Raises Wraps where an eager kernel serves as well."""
     x = node.args[0]
     loop = shape_of(x)
     kind = reduction(node)
@@ -203,13 +203,13 @@ def build_reduction(name: str, node: Node, has_memory: Callable[[Node, Access], 
     dims = tuple(range(len(loop))) if not dims else tuple(dims)
     elements = Elements(loop, has_memory)
     value = elements.element(x, Access(own_of(x), 0))
-    if elements.hard or not elements.arrays:
-        return None
     kept = [1 if d in dims else n for d, n in enumerate(loop)]
     out = tuple(0 if d in dims else s for d, s in enumerate(contiguous(tuple(kept))))
-    plan = reduce.plan(loop, [a.steps for _, a in elements.arrays], out, dims)
+    steps = [a.steps for _, a in elements.arrays]
+    plan = reduce.plan(loop, steps, out, dims) if steps and not elements.hard else None
     if plan is None:
-        return None
+        make_extern(node)
+        raise Wraps(node)
     fused = kind._replace(element=lambda *loaded: kind.element(_with_loads(value, elements, loaded)))
     kernel = reduce.make_kind(name, fused, tuple(type_of(n) for n, _ in elements.arrays), None, type_of(node), plan.key)
     inputs = [(n, a.offset) for n, a in elements.arrays]

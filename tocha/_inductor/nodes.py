@@ -25,7 +25,7 @@ from tocha.backends.shared import number
 from tocha.dtypes import HALF_NP
 from tocha.fx import Node
 from tocha.inductor import reduce
-from tocha.inductor.loop_ir import HALVES, Const, Expr, Index, Load, Param, convert, select
+from tocha.inductor.loop_ir import HALVES, Const, Expr, Index, Load, Param, const, convert, select
 from tocha.inductor.lower import NP_TYPES, trace
 from tocha.inductor.pointwise import Renamer
 from tocha.prims.pointwise import Pointwise
@@ -68,6 +68,11 @@ def prim_name(node: Node) -> str:
     return str(getattr(node.target, "name", "")) if node.op == "call_function" else ""
 
 
+def make_extern(node: Node) -> None:
+    """Have an eager kernel serve a node from now on."""
+    node.meta["kind"] = "extern"
+
+
 def kind_of(node: Node) -> str:
     """See the module's text."""
     found = node.meta.get("kind")
@@ -97,6 +102,8 @@ def _kind(node: Node) -> str:
     if name == "cast":
         return "loop" if _plain_cast(node.args[0].meta["val"].dtype, value.dtype) else "extern"
     if name == "clone" or (name == "unsafe_view" and _is_contiguous(node.args[0])):
+        return "loop"
+    if name == "keep":
         return "loop"
     if name == "where":
         return "loop" if all(a.meta["val"].dtype == node.kwargs["dtype"] for a in node.args[1:]) else "extern"
@@ -208,6 +215,8 @@ class Elements:
         if not isinstance(node.target, Pointwise):
             if prim_name(node) == "where":
                 return select(convert(values[0], "bool"), values[1], values[2])
+            if prim_name(node) == "keep":
+                return select(convert(values[1], "bool"), values[0], const(0, values[0].type))
             return convert(values[0], compute_type)
         params = dict(node.kwargs)
         given, compute, _ = params.pop("given"), params.pop("compute"), params.pop("dtype")
@@ -215,7 +224,11 @@ class Elements:
         exprs = [
             convert(v, inner) if isinstance(v, Expr) else _constant(node, i, v, given, compute) for i, v in enumerate(values)
         ]
-        value, traced = trace(node.target.impl, exprs, params, exact=self.exact)
+        try:
+            value, traced = trace(node.target.impl, exprs, params, exact=self.exact)
+        except Unsupported:
+            make_extern(node)
+            raise Wraps(node) from None
         self.hard += traced.hard
         numbers = {Param(n, "f64"): Const(v, "f64") for n, v in params.items() if v.__class__ is float}
         return convert(Renamer(numbers)(value) if numbers else value, compute_type)

@@ -27,11 +27,15 @@ _MOST_OPERATIONS = 64  # inlined into one expression
 
 @dataclasses.dataclass(eq=False)
 class Loops:
-    """Stores over one shape; `reads` are the arrays they load."""
+    """Stores over one shape; `reads` are the arrays they load, `values` the nodes they compute, stored or not."""
 
     shape: Shape
     targets: list[Target]
     reads: dict[tuple[Node, Access], None]
+    values: set[Node] = dataclasses.field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.values.update(t.value for t in self.targets if t.value is t.buffer)
 
 
 @dataclasses.dataclass(eq=False)
@@ -61,16 +65,9 @@ class Schedule:
     outputs: list[Node | None]
 
 
-def schedule(graph: Graph) -> Schedule:
-    """Plan a graph, whose outputs are distinct nodes that are no inputs (see simplify)."""
-    wraps: set[Node] = set()
-    while True:
-        try:
-            return _Planner(graph, wraps).plan()
-        except Wraps as error:
-            if error.node in wraps:
-                raise AssertionError(f"inductor: {error.node.format_node()} wraps although it has memory") from None
-            wraps.add(error.node)
+def schedule(graph: Graph, given_memory: set[Node]) -> Schedule:
+    """Plan a graph, whose outputs are distinct nodes that are no inputs (see simplify). Raises Wraps for a node that needs memory."""
+    return _Planner(graph, given_memory).plan()
 
 
 def base_of(node: Node) -> Node:
@@ -132,7 +129,7 @@ class _Planner:
         if kind == "extern" or node.target is run.constant:
             self._append(Extern(node), [self.made[b] for a in node.all_input_nodes if (b := base_of(a)) in self.made], node)
         elif kind == "reduce":
-            found = reads(node.args[0], shape_of(node.args[0]), self._inlines_not)
+            found = self._reads(node.args[0], shape_of(node.args[0]))
             self._append(Reduction(node, found), self._makers(found), node)
         elif kind == "put":
             self._put(node)
@@ -149,7 +146,7 @@ class _Planner:
         after = [] if first is None else [first]
         self._loops(value, shape, Target(value, node, Access(steps, offset // item)), after)
 
-    def _inlines_not(self, node: Node) -> bool:
+    def _has_memory(self, node: Node) -> bool:
         return node in self.memory
 
     def _makers(self, found: Iterable[tuple[Node, Access]]) -> list[int]:
@@ -167,7 +164,7 @@ class _Planner:
         """Put a store into the latest loops it can share, or into new ones."""
         if own_of(value) != contiguous(shape) and shape_of(value) != shape:
             raise Wraps(value)
-        found = reads(value, shape, self._inlines_not) if target.value is target.buffer else self._copied(value, shape)
+        found = reads(value, shape, self._has_memory) if target.value is target.buffer else self._reads(value, shape)
         makers: dict[int, list[tuple[Node, Access]]] = {self.made[n]: [] for n, _ in found if n in self.made}
         for n, access in found:
             if n in self.made:
@@ -192,17 +189,18 @@ class _Planner:
             return
         self._append(Loops(shape, [target], found), needed, target.buffer)
 
-    def _copied(self, value: Node, shape: Shape) -> dict[tuple[Node, Access], None]:
-        """The reads of a value stored into another node's memory: the value itself if it has memory."""
+    def _reads(self, value: Node, shape: Shape) -> dict[tuple[Node, Access], None]:
+        """What is read to have a value that is somebody else's operand: the value itself if it has memory."""
         if value in self.memory:
             return {(value, Access(own_of(value), 0)): None}
-        return reads(value, shape, self._inlines_not)
+        return reads(value, shape, self._has_memory)
 
     def _join(self, number: int, target: Target, found: dict[tuple[Node, Access], None], needed: list[int]) -> None:
         loops = self.items[number]
         assert isinstance(loops, Loops)
-        mine = {t.buffer for t in loops.targets if t.value is t.buffer}
+        mine = set(loops.values)
         loops.targets.append(target)
+        loops.__post_init__()
         loops.reads.update({at: None for at in found if at[0] not in mine})
         bits = 0
         for i in needed:

@@ -2,20 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tocha._inductor.nodes import kind_of, own_of, prim_name, shape_of
 from tocha.aot import run
+from tocha.backends.meta import MetaArray
 from tocha.fx import Graph, Node
 from tocha.prims.move import clone
 
 
 def simplify(graph: Graph) -> None:
     """Change `graph` in place; what it computes stays."""
+    for node in list(graph.nodes):
+        rewrite = _REWRITES.get(prim_name(node))
+        if rewrite is not None:
+            _rewrite(graph, node, rewrite)
     _merge_equal(graph)
     _skip_copies(graph)
     _own_outputs(graph)
     graph.eliminate_dead_code()
+
+
+def _rewrite(graph: Graph, node: Node, rewrite: Callable[[Graph, Node], Node]) -> None:
+    with graph.inserting_before(node):
+        new = rewrite(graph, node)
+    node.replace_all_uses_with(new)
+    graph.erase_node(node)
+
+
+def _call(graph: Graph, target: Any, args: tuple[Any, ...], value: MetaArray) -> Node:
+    node = graph.call_function(target, args)
+    node.meta["val"] = value
+    return node
+
+
+def _cat(graph: Graph, node: Node) -> Node:
+    """Joined arrays: undefined memory, of which each piece overwrites a window."""
+    whole = MetaArray(node.meta["val"].shape, node.meta["val"].dtype)
+    found = _call(graph, run.fill, (whole.shape, whole.dtype, None), whole)
+    start, dim = 0, node.kwargs["dim"]
+    for piece in node.args:
+        length = piece.meta["val"].shape[dim]
+        if length:
+            part = whole[(slice(None),) * dim + (slice(start, start + length),)]
+            found = _call(graph, run.put, (found, piece, whole.strides, part.shape, part.strides, part.offset), whole)
+        start += length
+    return found
+
+
+def _index_scatter(graph: Graph, node: Node) -> Node:
+    """Zeros of which a window is overwritten."""
+    whole = MetaArray(node.meta["val"].shape, node.meta["val"].dtype)
+    zeros = _call(graph, run.fill, (whole.shape, whole.dtype, 0), whole)
+    part = whole[node.kwargs["index"]]
+    if not part.size:
+        return zeros
+    return _call(graph, run.put, (zeros, node.args[0], whole.strides, part.shape, part.strides, part.offset), whole)
+
+
+_REWRITES = {"cat": _cat, "index_scatter": _index_scatter}
 
 
 def _merge_equal(graph: Graph) -> None:

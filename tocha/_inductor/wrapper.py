@@ -11,15 +11,14 @@ import numpy as np
 
 from tocha._inductor.access import Access
 from tocha._inductor.kernels import Built, build, build_reduction
-from tocha._inductor.nodes import kind_of, own_of, prim_name, shape_of
-from tocha._inductor.schedule import Loops, Reduction, Schedule, arrays_of, base_of
+from tocha._inductor.nodes import kind_of, own_of, prim_name
+from tocha._inductor.schedule import Loops, Reduction, Schedule, arrays_of
 from tocha.aot import run
 from tocha.backends import cpu
 from tocha.dispatch.prim import Prim
 from tocha.fx import Graph, Node, map_arg
 from tocha.fx.graph_module import compile_source
 from tocha.inductor import entry, jit
-from tocha.inductor.lower import Unsupported
 
 
 @dataclasses.dataclass
@@ -96,14 +95,8 @@ class _Writer:
     # ---- items
 
     def _loops(self, item: Loops) -> None:
-        own = {t.value for t in item.targets if t.value is t.buffer}
-        inlined = {t.value for t in item.targets} | own
-
         def has_memory(n: Node, access: Access) -> bool:
-            if n not in self.plan.memory:
-                return False
-            stored_here = n in inlined and n not in self.known and access == Access(own_of(n), 0)
-            return not stored_here and not (n in own and access == Access(own_of(n), 0))
+            return n in self.plan.memory and not (n in item.values and access == Access(own_of(n), 0))
 
         built = build("_".join(t.buffer.name for t in item.targets[:4]), item.shape, item.targets, has_memory)
         for n in built.outputs:
@@ -111,28 +104,11 @@ class _Writer:
         self._call(built)
 
     def _reduction(self, item: Reduction) -> None:
-        node = item.node
-        try:
-            built = build_reduction(node.name, node, lambda n, _: n in self.plan.memory)
-        except Unsupported:
-            built = None
-        if built is None:
-            self._reduction_of_array(node)
-            return
-        self._allocate(node)
-        self._call(built, keepdim=False)
+        built = build_reduction(item.node.name, item.node, lambda n, _: n in self.plan.memory)
+        self._allocate(item.node)
+        self._call(built)
 
-    def _reduction_of_array(self, node: Node) -> None:
-        """The eager kernel on the operand's array, which a loop of its own makes if need be."""
-        x = node.args[0]
-        if base_of(x) not in self.known:
-            self.plan.memory.add(x)
-            from tocha._inductor.schedule import Target
-
-            self._loops(Loops(shape_of(x), [Target(x, x, Access(own_of(x), 0))], {}))
-        self._extern(node)
-
-    def _call(self, built: Built, keepdim: bool = True) -> None:
+    def _call(self, built: Built) -> None:
         with jit.LOCK:
             kernel = entry.build(built.kernel, built.grain)
         self.kernels.append(built)

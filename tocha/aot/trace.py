@@ -98,6 +98,9 @@ class TraceArray(WrapperArray):
     def __getitem__(self, index: Any) -> TraceArray:
         return self._shown(super().__getitem__(index))
 
+    def with_strides(self, strides: Shape) -> TraceArray:
+        return made(self.read(), MetaArray(self.shape, self.dtype, strides))
+
     def astype(self, dtype: Any, copy: bool = True) -> TraceArray:
         if not copy and np.dtype(dtype) == self.dtype:
             return self

@@ -110,6 +110,10 @@ class MetaArray:
                 axis += 1
         return MetaArray(tuple(shape), self.dtype, tuple(strides), offset)
 
+    def with_strides(self, strides: tuple[int, ...]) -> MetaArray:
+        """A new array's geometry with its elements in another order."""
+        return MetaArray(self.shape, self.dtype, strides)
+
     def astype(self, dtype: Any, copy: bool = True) -> MetaArray:
         return self if not copy and np.dtype(dtype) == self.dtype else MetaArray(self.shape, dtype)
 

@@ -93,8 +93,8 @@ def settled(result: Any, operands: Sequence[Any], xp: Any, common: Any = None) -
     want = result_strides(result.shape, result.dtype.itemsize, operands, common)
     if result.strides == want:
         return result
-    if result.__class__ is MetaArray:
-        return MetaArray(result.shape, result.dtype, want)
+    if isinstance(result, MetaArray):
+        return result.with_strides(want)
     if any(n > 1 and have != wanted for n, have, wanted in zip(result.shape, result.strides, want, strict=True)):
         order = sorted(range(result.ndim), key=lambda d: -want[d])
         new = xp.empty(tuple([result.shape[d] for d in order]), result.dtype)

@@ -43,7 +43,7 @@ where.fit = True
 
 
 @prim("keep", "pointwise", half="native", vjp=(lambda g, mask: keep(g, mask), None),
-      infer=lambda input, mask: MetaArray(input.shape, input.dtype))  # fmt: skip
+      infer=lambda input, mask: MetaArray(broadcast_shapes("keep", input.shape, mask.shape), input.dtype))  # fmt: skip
 def keep(xp: Any, input: Any, mask: Any) -> Any:
     """input where a bool mask (which broadcasts to it) holds, else 0: NaN and Inf don't leak as through a product."""
     return xp.where(mask, input, input.dtype.type(0))
