@@ -208,3 +208,14 @@ def test_a_rule_without_a_kernel_is_left_to_numpy_and_remembered() -> None:
     built = native.inductor().service.compiled  # type: ignore[union-attr]
     assert run("lgamma", [x]) is None
     assert native.inductor().service.compiled == built  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["exp", "log10", "tan", "tanh", "sinh", "sqrt", "sigmoid", "erf", "acosh"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_functions_in_place_give_the_bits_of_those_that_make_a_new_tensor(name: str, dtype: torch.dtype) -> None:
+    x = torch.linspace(-30, 30, 1001, dtype=dtype)
+    x[:3] = torch.tensor([float("nan"), float("inf"), -float("inf")])
+    for source in (x, torch.stack([x, x]).t()):
+        written = source.clone(memory_format=torch.preserve_format)
+        assert getattr(written, name + "_")() is written
+        assert torch.allclose(written, getattr(source, name)(), rtol=0, atol=0, equal_nan=True)

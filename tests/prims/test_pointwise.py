@@ -3,6 +3,7 @@ vmap, first and second derivatives. A new operator is covered by being registere
 
 from __future__ import annotations
 
+import functools
 import inspect
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import tocha as torch
 from tocha.autograd import gradcheck, gradgradcheck
-from tocha.backends import cpu
+from tocha.backends import cpu, native
 from tocha.dispatch.registry import NAMESPACES
 from tocha.func import vmap
 from tocha.prims.pointwise import ALL, Pointwise
@@ -45,7 +46,9 @@ def test_values_follow_the_scalar_rule(rule: Pointwise) -> None:
     xs = sample(rule, working_dtype(rule))
     with np.errstate(all="ignore"):
         expected = rule.impl(cpu, *[x.numpy() for x in xs])
-    np.testing.assert_array_equal(rule(*xs).numpy(), expected)
+    # Kernels have their own elementary functions (TOCHA_NATIVE_MIN=1 makes them serve arrays this small).
+    same = np.testing.assert_array_equal if native.LEAST["rule"] > xs[0].numel() else functools.partial(np.testing.assert_allclose, rtol=2e-15)
+    same(rule(*xs).numpy(), expected)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=ids(RULES))

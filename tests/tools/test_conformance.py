@@ -57,6 +57,18 @@ def test_record_keeps_what_was_reached(shared, thresholds):
     assert conformance.main([]) == 1
 
 
+def test_kernels_have_a_threshold_of_their_own(shared, thresholds):
+    path = thresholds(0.9, ["002"])
+    path.write_text(path.read_text().replace("[cases]", "native_importance_1 = 0.1\n[cases]"))
+    checked = "import os\nassert (os.environ['TOCHA_NATIVE_MIN'], os.environ['TOCHA_COMPILE']) == ('1', 'strict')\n"
+    (shared / "conformance" / "run.py").write_text(checked + RUNNER.format(passed=6))
+    assert conformance.main(["--native", "--record"]) == 0
+    assert 'importance_1 = 0.9\nnative_importance_1 = 0.75\n[cases]\npassing = ["002"]' in path.read_text()
+    assert conformance.main(["--native"]) == 0
+    (shared / "conformance" / "run.py").write_text(checked + RUNNER.format(passed=5))
+    assert conformance.main(["--native"]) == 1
+
+
 def test_a_runner_without_a_report_is_a_failure(shared, thresholds):
     thresholds(0.0, [])
     (shared / "conformance" / "run.py").write_text("raise SystemExit(2)\n")

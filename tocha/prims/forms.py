@@ -288,9 +288,12 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
         if held and input._a.dtype in direct and not (state.grad and (input._rg or _any_rg(others))):
             arrays = [o._a if isinstance(o, Tensor) else o for o in others]
             if all(_fits(o, input._a) for o in arrays):
-                run = state.run if input._a.__class__ is _ndarray else namespace(input._a).run
+                a = input._a
+                plain_array = a.__class__ is _ndarray
                 try:
-                    run(ufunc, input._a, *arrays, out=input._a)
+                    by_kernel = plain_array and a.size >= least and rule.by_kernel([a, *arrays], a.dtype, a.dtype, {}, a) is not None
+                    if not by_kernel:
+                        (state.run if plain_array else namespace(a).run)(ufunc, a, *arrays, out=a)
                 except ValueError:
                     broadcast_shapes(name, *(np.shape(x) for x in (input._a, *arrays)))
                     return assign(input, rule(input, *others), name)
