@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocha.backends import _cpu_memory
+from tocha.rng import box_muller
 
 # From how many elements on a kernel is faster than NumPy, measured on 2 cores. "ufunc": one NumPy loop, which is vectorised; "function": one
 # loop of a function such as exp; "rule": several loops; "half": NumPy computes half types one by one, or casts; "reduce": reductions;
@@ -355,6 +356,23 @@ def recurrent() -> Any:
     from tocha.backends import _native_recurrent
 
     return _native_recurrent
+
+
+def _normal_blocks(u: Any, mean: float, std: float) -> bool:
+    """`box_muller.normal_blocks32` on a kernel; False where its bits would be others."""
+    modules = inductor() if LEAST["row"] <= u.size and u.flags.c_contiguous else None
+    if modules is None:
+        return False
+    from tocha.inductor import jit, normal
+
+    builtin = built("normal", lambda: modules.entry.build(normal.make(), 512)) if jit.has_fma() else None
+    if builtin is None:
+        return False
+    builtin(u, u, mean, std, u.size // box_muller.BLOCK)
+    return True
+
+
+box_muller.kernel = _normal_blocks
 
 
 @functools.cache
