@@ -50,7 +50,8 @@ def check(
     gradient = arranged(rng.standard_normal((n, o, *sizes)).astype(dtype), layout)
     bias, back = rng.standard_normal(o).astype(dtype), rng.standard_normal(c).astype(dtype)
     assert_close(
-        kernels.forward(x, weight, bias, sizes=sizes, **params), reference(monkeypatch, convolution.conv, x, weight, bias, **params)
+        kernels.forward(x, weight, bias, sizes=sizes, **params),
+        reference(monkeypatch, convolution.conv, x, weight, bias, **params),
     )
     assert_close(
         kernels.input_gradient(gradient, weight, back, size=size, **params),
@@ -75,6 +76,8 @@ CASES = {
     "many groups of few": {"n": 2, "c": 32, "o": 32, "size": (9, 17), "kernel": (3, 3), "groups": 16, "padding": ((1, 1), (1, 1))},
     "small maps of many channels": {"n": 5, "c": 70, "o": 140, "size": (7, 7), "kernel": (3, 3), "padding": ((1, 1), (1, 1))},
     "blocks of channels": {"n": 1, "c": 700, "o": 14, "size": (4, 5), "kernel": (3, 3)},
+    "weights packed inside": {"n": 2, "c": 150, "o": 180, "size": (5, 6), "kernel": (3, 3), "padding": ((1, 1), (1, 1))},
+    "weights of groups packed inside": {"n": 2, "c": 270, "o": 300, "size": (7, 4), "kernel": (3, 3), "stride": (2, 1), "groups": 2},
     "1-d": {"n": 3, "c": 9, "o": 25, "size": (701,), "kernel": (5,), "stride": (2,), "padding": ((2, 1),)},
     "3-d": {"n": 2, "c": 5, "o": 7, "size": (6, 9, 11),
      "kernel": (2, 3, 3), "stride": (1, 2, 1), "dilation": (2, 1, 1), "padding": ((1, 1), (0, 2), (1, 1))},
@@ -110,7 +113,21 @@ def test_random_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
         each = 3 if groups == 11 else 16
         c, o = groups * int(rng.integers(1, each)), groups * int(rng.integers(1, each + 10 * (groups < 11)))
         layout = str(rng.choice(["dense", "channels_last", "gaps"]))
-        check(monkeypatch, rng, int(rng.integers(1, 4)), c, o, size, kernel, stride, padding, dilation, groups, "fd"[done % 2], layout)
+        check(
+            monkeypatch,
+            rng,
+            int(rng.integers(1, 4)),
+            c,
+            o,
+            size,
+            kernel,
+            stride,
+            padding,
+            dilation,
+            groups,
+            "fd"[done % 2],
+            layout,
+        )
         done += 1
 
 
@@ -119,11 +136,13 @@ def test_other_machines_tiles(monkeypatch: pytest.MonkeyPatch, shape: tuple[int,
     """The code for AVX2, NEON and plain SSE, which any CPU can run."""
     rows, granule, size = shape
     monkeypatch.setattr(
-        gemm, "geometry", lambda scalar: gemm.Geometry(scalar, size // gemm.ITEM[scalar], rows, granule if rows == 6 else 4, False)
+        gemm,
+        "geometry",
+        lambda scalar: gemm.Geometry(scalar, size // gemm.ITEM[scalar], rows, granule if rows == 6 else 4, False),
     )
     monkeypatch.setattr(native, "_built", {})
     monkeypatch.setattr(native, "_remembered", {})
-    for name in ("3x3", "small maps of many channels", "depthwise 3x3", "dilation and stride"):
+    for name in ("3x3", "small maps of many channels", "weights packed inside", "depthwise 3x3", "dilation and stride"):
         check(monkeypatch, np.random.default_rng(3), **CASES[name])
 
 

@@ -182,7 +182,9 @@ def _convolve(
         )  # fmt: skip
 
     plan = native.remember(key, make)
-    if pack is not None:
+    if deep and not plan.packed_size:
+        packed = np.ascontiguousarray(weight)
+    elif pack is not None:
         packed = np.empty(plan.packed_size, x.dtype)
         pack(packed, np.ascontiguousarray(weight), plan.taps, plan.pack_work)
     else:

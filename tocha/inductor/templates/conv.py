@@ -65,12 +65,24 @@ def body(g: Geometry) -> Function:
         with f.loop(0, s.channels, s.block) as c0:
             count = f.min(s.channels - c0, s.block)
             windows.call_pack(f, v.at(x, c0 * s.x_c), count, samples, d0, h0, w0, packed)
+            weights = v.at(packed, s.inside)
+            with f.when(s.inside > 0):
+                f.call(
+                    "pack_inside",
+                    "void",
+                    ("ptr", f["ctx"]),
+                    ("i64", group),
+                    ("i64", c0),
+                    ("i64", count),
+                    ("i64", chunk),
+                    ("ptr", weights),
+                )
             with f.loop(0, s.phases) as phase:
                 where = f.at(s.table, s.planes * 3 + phase * _PHASE, "i64")
                 f.call(
                     "phase", "void", ("ptr", f["ctx"]), ("ptr", where), ("ptr", out), ("i64", group), ("i64", c0), ("i64", count),
                     ("i64", samples), ("i64", d0), ("i64", h0), ("i64", w0), ("i64", chunk), ("ptr", packed), ("ptr", tile), ("ptr", zeros),
-                    ("i64", phase),
+                    ("i64", phase), ("ptr", weights),
                 )  # fmt: skip
     windows.give_back(f, s, slot)
     return f
@@ -81,7 +93,8 @@ def phase(g: Geometry) -> Function:
     f = Function(
         "phase",
         [("ptr", "ctx"), ("ptr", "where"), ("ptr", "out"), ("i64", "group"), ("i64", "c0"), ("i64", "count"), ("i64", "samples"),
-         ("i64", "d0"), ("i64", "h0"), ("i64", "w0"), ("i64", "chunk"), ("ptr", "packed"), ("ptr", "tile"), ("ptr", "zeros"), ("i64", "number")],
+         ("i64", "d0"), ("i64", "h0"), ("i64", "w0"), ("i64", "chunk"), ("ptr", "packed"), ("ptr", "tile"), ("ptr", "zeros"), ("i64", "number"),
+         ("ptr", "weights")],
     )  # fmt: skip
     v, s = Vectors(f, g), Fields(f)
     where = f["where"]
@@ -91,7 +104,9 @@ def phase(g: Geometry) -> Function:
         for number, start, size in ((4, "d0", s.box_d), (5, "h0", s.box_h), (6, "w0", s.box_w))
     )
     steps = taps * f["count"]
-    weight = v.at(s.weight, f["group"] * s.weight_group + f.word(where, 2) + f["c0"] * taps * s.padded_outputs)
+    packed_before = v.at(s.weight, f["group"] * s.weight_group + f.word(where, 2) + f["c0"] * taps * s.padded_outputs)
+    packed_inside = v.at(f["weights"], f.word(where, 2) // s.channels * f["count"])
+    weight = f.select(s.inside > 0, packed_inside, packed_before, "ptr")
     bias = v.at(s.bias, f["group"] * s.padded_outputs)
     out = v.at(f["out"], f.word(where, 3) + f["d0"] * s.out_d + f["h0"] * s.out_h + f["w0"] * s.out_w)
     more = f["c0"] > 0
@@ -147,7 +162,50 @@ def phase(g: Geometry) -> Function:
 
 def code(g: Geometry) -> str:
     """The convolution kernel's module."""
-    return module(body(g), phase(g), *windows.packers(g), runs.gather_panel(g), runs.place_tile(g), *micros(g))
+    return module(
+        body(g), phase(g), *windows.packers(g), pack_inside(g), pack_rows(g), runs.gather_panel(g), runs.place_tile(g), *micros(g)
+    )
+
+
+def pack_inside(g: Geometry) -> Function:
+    """Pack a block of channels of a chunk's weights, which only one unit or two will read, where they stay in the cache."""
+    f = Function(
+        "pack_inside", [("ptr", "ctx"), ("i64", "group"), ("i64", "c0"), ("i64", "count"), ("i64", "chunk"), ("ptr", "to")]
+    )
+    v, s = Vectors(f, g), Fields(f)
+    source = v.at(s.weight, f["group"] * s.weight_from + f["c0"] * s.weight_c)
+    end = f.min(f["chunk"] + s.chunk, s.padded_outputs)
+    place = f.variable(s.taps_at)
+    with f.loop(0, s.phases):
+        start = place.get()
+        taps, words = f.word(s.table, start), f.at(s.table, start + 2, "i64")
+        to = v.at(f["to"], f.word(s.table, start + 1) // s.channels * f["count"])
+        _call_pack_rows(f, source, s.weight_o, s.weight_c, f["count"], taps, words, s.outputs, f["chunk"], end, to)
+        place.set(start + 2 + taps)
+    return f
+
+
+_ROW_TYPES = ("ptr", "i64", "i64", "i64", "i64", "ptr", "i64", "i64", "i64", "ptr")
+
+
+def _call_pack_rows(f: Function, *arguments: Any) -> None:
+    f.call("pack_rows", "void", *zip(_ROW_TYPES, arguments, strict=True))
+
+
+def pack_rows(g: Geometry) -> Function:
+    """Rows `start` to `end` of `count` channels' weights in row blocks: each channel's taps, a column of the block's rows each."""
+    names = ("weight", "step_o", "step_c", "count", "taps", "words", "outputs", "start", "end", "to")
+    f = Function("pack_rows", list(zip(_ROW_TYPES, names, strict=True)))
+    v = Vectors(f, g)
+    count, taps = f["count"], f["taps"]
+    with f.loop(0, count) as c, f.loop(f["start"], f["end"], g.rows) as row:
+        rows = f.min(f["end"] - row, g.rows)
+        inner, column = v.at(f["weight"], c * f["step_c"]), v.at(f["to"], (row * count + c * rows) * taps)
+        lines = [f.min(row + r, f["outputs"] - 1) * f["step_o"] for r in range(g.rows)]
+        for height in g.heights:
+            with f.when(rows.equals(height)):
+                _pack_taps(f, v, height, taps, f["words"], [v.at(inner, line) for line in lines[:height]], column)
+    return f
 
 
 def pack_weight(g: Geometry) -> str:
@@ -179,15 +237,9 @@ def pack_weight(g: Geometry) -> str:
             with f.loop(0, channels, block) as c0:
                 count = f.min(channels - c0, block)
                 to = v.at(target, c0 * taps * padded_outputs)
-                with f.loop(0, count) as c, f.loop(start_row, end_row, g.rows) as row:
-                    rows = f.min(end_row - row, g.rows)
-                    inner, column = v.at(source, (c0 + c) * step_c), v.at(to, (row * count + c * rows) * taps)
-                    lines = [f.min(row + r, outputs - 1) * step_o for r in range(g.rows)]
-                    for height in g.heights:
-                        with f.when(rows.equals(height)):
-                            _pack_taps(f, v, height, taps, words, [v.at(inner, line) for line in lines[:height]], column)
+                _call_pack_rows(f, v.at(source, c0 * step_c), step_o, step_c, count, taps, words, outputs, start_row, end_row, to)
             place.set(start + 2 + taps)
-    return module(f)
+    return module(f, pack_rows(g))
 
 
 def _pack_taps(f: Function, v: Vectors, height: int, taps: Value, words: Value, lines: list[Value], to: Value) -> None:
@@ -259,13 +311,16 @@ class Plan:
     table: Any
     pack_work: Any
     taps: Any
-    packed_size: int
+    packed_size: int  # 0: the kernel packs the weights itself
     scratch: int
     bias_size: int
 
 
 _STEPS = 640  # inner dimension of a block of channels
 _HELD = 512 * 1024  # elements of sums kept in scratch
+_INSIDE = 160 * 1024  # elements of weights that fit the L2 cache beside it
+_LEAST_STEPS = 192  # below this, sums are read and written too often
+_READS = 2  # boxes for which packing weights again costs less than a packed copy in memory
 _SCRATCH = 96 * 1024  # elements of packed input for a block: well inside a 1 MiB L2 cache
 
 
@@ -306,11 +361,20 @@ def plan(
         block = -(-block // 2)
     size = boxes(lines, samples, len(planes), max(_SCRATCH // block, 1))
     counts = _counts(lines, samples, size)
+    narrow = _INSIDE // (sum(tap_counts) * rows)
+    inside = not aside and sum(tap_counts) * channels * rows > _INSIDE and narrow * sum(tap_counts) >= _LEAST_STEPS * len(phases)
+    if inside:
+        cut = -(-channels // -(-channels // min(block, narrow)))
+        several = boxes(lines, samples, len(planes), max(_SCRATCH // cut, 1))
+        inside = _product(_counts(lines, samples, several)) <= _READS
+        if inside:
+            block, size, counts = cut, several, _counts(lines, samples, several)
     wanted = 1 if slots == 1 else 4 * slots
     while groups * _product(counts) < wanted and _product(size) > 256:  # enough for the threads
         largest = 0 if size[0] > 1 else 1 if size[1] > 1 else 2 if size[2] > 1 else 3
         size[largest] = -(-size[largest] // 2)
         counts = _counts(lines, samples, size)
+    inside = inside and _product(counts) <= _READS
     chunks = max(1, min(row_blocks // 4, -(-wanted // (groups * _product(counts)))))
     chunk = -(-row_blocks // chunks) * g.rows
     chunks = -(-rows // chunk)
@@ -326,6 +390,9 @@ def plan(
     else:
         scratch = front(g) + hold_at + hold_phase * len(phases) + 64
     packed_group = sum(tap_counts) * channels * rows
+    inside_at = -(-scratch // 16) * 16 - front(g) if inside else 0
+    if inside:
+        scratch = front(g) + inside_at + sum(tap_counts) * block * rows + 64
     table, taps = _tables(lines, planes, phases, block, pitch, plane, plane_size, channels * rows, out_strides, kernel, g.columns)
     fields = {
         "channels": channels, "block": block, "outputs": outputs, "padded_outputs": rows, "chunk": chunk, "chunks": chunks,
@@ -333,6 +400,7 @@ def plan(
         "weight_group": packed_group, "hold_at": hold_at, "hold_phase": hold_phase, "tall": tall, "across": kernel[2],
         "dense": int(most * block <= _STEPS and _pays(size, plane, min(chunk, rows), g)), "scratch_size": scratch, "slots": slots,
         "x_group": x_group or channels * x_strides[1], "x_n": x_strides[0], "x_c": x_strides[1],
+        "inside": inside_at, "taps_at": len(table), "weight_from": weight_group, "weight_o": weight_steps[0], "weight_c": weight_steps[1],
         "out_n": out_strides[0], "out_c": out_strides[1], "box_n": size[0], "count_n": counts[0],
     }  # fmt: skip
     for i, axis in enumerate("dhw"):
@@ -350,9 +418,9 @@ def plan(
     }  # fmt: skip
     units = groups * _product(counts) * chunks
     return Plan(
-        np.array([units, 1, *[fields[n] for n in windows.SIZES]], np.int64), table,
+        np.array([units, 1, *[fields[n] for n in windows.SIZES]], np.int64), np.concatenate([table, taps]),
         np.array([groups * unit_count, max(1, 8192 // max(channels * sum(tap_counts) * unit_rows, 1)), *[pack[n] for n in PACK_SIZES]], np.int64),
-        taps, packed_group * groups, scratch, rows * groups,
+        taps, 0 if inside else packed_group * groups, scratch, rows * groups,
     )  # fmt: skip
 
 
