@@ -114,20 +114,26 @@ def linspace(
 
 def _evenly(first: Any, last: Any, steps: int, dtype: DType) -> Any:
     """linspace with torch's roundings: fused multiply-adds, but each operation rounded in half precision."""
-    i = np.arange(steps, dtype=np.float64)
-    back, upper = steps - 1 - i, i >= steps // 2
+    half = steps // 2
+    i, back = np.arange(half, dtype=np.float64), np.arange(steps - 1 - half, -1, -1, dtype=np.float64)
     if dtype in dtypes.HALF:
-        inputs = first, last, max(steps - 1, 1), np.where(upper, back, i)
-        a, b, n, j = (np.asarray(x, np.float32).astype(dtype.np) for x in inputs)
+        a, b, n, up, down = (np.asarray(x, np.float32).astype(dtype.np) for x in (first, last, max(steps - 1, 1), i, back))
         step = (b - a) / n
-        return np.where(upper, b - step * j, a + step * j)
+        return np.concatenate([a + step * up, b - step * down])
     work = np.float32 if dtype is dtypes.float32 else np.float64
     if dtype.category == dtypes.INTEGRAL:
         first, last = int(first), int(last)
     a, b = work(first), work(last)  # type: ignore[assignment]
     step = float((b - a) / work(max(steps - 1, 1)))
-    up, down = fma64(i, step, float(a)), fma64(back, -step, float(b))
-    return np.where(upper, down, up)
+    exact = work is np.float32 and steps < 1 << 29  # products of a float32 and a smaller integer
+    out = np.empty(steps, np.float64)
+    for part, j, slope, start in ((out[:half], i, step, float(a)), (out[half:], back, -step, float(b))):
+        if exact:
+            np.multiply(j, slope, out=part)
+            part += start
+        else:
+            part[...] = fma64(j, slope, start)
+    return out
 
 
 @op("torch typedout")
@@ -156,4 +162,4 @@ def eye(
     """Ones on the diagonal (torch docs: torch.eye)."""
     check_sizes((n, m if m is not None else n), "eye")
     found, where = options(dtype, device, layout, "eye")
-    return with_grad(from_host(np.eye(n, m), found, where), requires_grad)
+    return with_grad(from_host(np.eye(n, m, dtype=found.np), found, where), requires_grad)

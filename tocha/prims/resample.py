@@ -192,6 +192,34 @@ def _fixed_point(xp: Any, x: Any, specs: tuple[Spec, ...]) -> Any:
     return x
 
 
+_FEW = 8  # places of a border that are copied one by one rather than through an index
+
+
+def _grows(spec: Spec) -> bool:
+    """Whether a padding mode's spec takes nothing away at either end."""
+    mode, size, out, _, before = spec
+    return mode in _PADDED and before >= 0 and out - int(before) >= size
+
+
+def _pad(xp: Any, x: Any, specs: tuple[Spec, ...]) -> Any:
+    """x in the middle of a larger array, then the borders, dimension by dimension, from what is filled already."""
+    first = x.ndim - len(specs)
+    out = xp.empty((*x.shape[:first], *(s[2] for s in specs)), x.dtype)
+    middle = [slice(None)] * first + [slice(int(s[4]), int(s[4]) + s[1]) for s in specs]
+    out[tuple(middle)] = x
+    for i in reversed(range(len(specs))):
+        region = out[tuple(middle[: first + i])]
+        lead, start = (slice(None),) * (first + i), middle[first + i].start
+        source = taps(specs[i], np.float32)[0][:, 0] + start
+        for side in (range(start), range(middle[first + i].stop, specs[i][2])):
+            if len(side) > _FEW:
+                region[(*lead, slice(side.start, side.stop))] = region[(*lead, xp.asarray(source[side.start : side.stop]))]
+                continue
+            for place in side:
+                region[(*lead, place)] = region[(*lead, int(source[place]))]
+    return out
+
+
 def _places(x: Any) -> Any:
     return np.float64 if x.dtype == np.float64 else np.float32
 
@@ -207,6 +235,8 @@ def _infer(position: int) -> Any:
 @prim("resample", "resample", vjp=lambda g, *, specs: resample_backward(g, specs=specs), infer=_infer(2))
 def resample(xp: Any, input: Any, *, specs: tuple[Spec, ...]) -> Any:
     """The last len(specs) dimensions of input resampled."""
+    if input.size and all(map(_grows, specs)):
+        return _pad(xp, input, specs)
     first = input.ndim - len(specs)
     exact = all(s[0] in _EXACT for s in specs)
     if input.dtype.kind == "u" and not exact and specs[0][0] != "area":
