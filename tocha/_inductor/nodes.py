@@ -26,7 +26,7 @@ from tocha.dtypes import HALF_NP
 from tocha.fx import Node
 from tocha.inductor import reduce
 from tocha.inductor.loop_ir import HALVES, Const, Expr, Index, Load, Param, const, convert, select
-from tocha.inductor.lower import NP_TYPES, trace
+from tocha.inductor.lower import NP_TYPES, Unsupported, trace
 from tocha.inductor.pointwise import Renamer
 from tocha.prims.pointwise import Pointwise
 

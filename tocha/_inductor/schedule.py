@@ -103,7 +103,8 @@ class _Planner:
         for node in self.graph.nodes:
             kind = kind_of(node) if node.op != "output" else "output"
             if kind in ("input", "extern", "put", "reduce"):
-                self.memory.add(node)
+                if "val" in node.meta:
+                    self.memory.add(node)
                 if kind == "extern":
                     self.memory.update(base_of(a) for a in node.all_input_nodes)
             if kind == "loop":

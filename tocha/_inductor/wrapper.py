@@ -129,6 +129,9 @@ class _Writer:
         args = map_arg(node.args, lambda n: _Source(self._array(n)))
         call = f"{self._global(f'call_{node.name}', _caller(node))}({', '.join(self._show(a) for a in args)})"
         value = node.meta.get("val")
+        if value is None:  # called for its effect
+            self.lines.append(call)
+            return
         if not isinstance(value, tuple):
             self.lines.append(f"{node.name} = {call}")
             self._check(node)

@@ -90,7 +90,12 @@ def draw_into(function: Any, shape: Shape, dtype: Any, at_once: bool, args: tupl
     return out
 
 
-draw.impure = draw_into.impure = True  # type: ignore[attr-defined]
+def check(indices: Any, name: str, rows: int) -> None:
+    """IndexError unless every index is one of `rows` rows."""
+    cpu.check_rows(indices, name, rows)
+
+
+check.impure = draw.impure = draw_into.impure = True  # type: ignore[attr-defined]
 
 
 def compute(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from tocha import backends
-from tocha.aot.run import Constant, constant, draw, draw_into, fill, put, window
+from tocha.aot.run import Constant, check, constant, draw, draw_into, fill, put, window
 from tocha.backends import meta, shared
 from tocha.backends.meta import MetaArray, WrapperArray
 from tocha.device import CPU
@@ -284,6 +284,10 @@ def may_share_memory(a: TraceArray, b: TraceArray) -> bool:
 
 def data_ptr(a: TraceArray) -> int:
     return a.offset
+
+
+def check_rows(indices: TraceArray, name: str, rows: int) -> None:
+    graph().call_function(check, (indices.read(), name, rows))
 
 
 def synchronize() -> None:

@@ -47,6 +47,14 @@ def cross_entropy_backward(g: Any, probability: Any, target: Any, total: Any, re
     return out
 
 
+def check_rows(indices: Any, name: str, rows: int) -> None:
+    """IndexError unless every index is one of `rows` rows."""
+    if indices.size:
+        low, high = int(indices.min()), int(indices.max())
+        if low < 0 or high >= rows:
+            raise IndexError(f"index out of range in self: {name} got index {high if high >= rows else low} for a weight of {rows} rows")
+
+
 def check_classes(target: Any, count: int) -> None:
     """IndexError unless every target is one of `count` classes."""
     if target.size:

@@ -6,6 +6,7 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.autograd.mode import no_grad
+from tocha.backends import namespace
 from tocha.dispatch.override import elements
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
@@ -22,9 +23,7 @@ def _check_indices(name: str, indices: Tensor, rows: int) -> None:
             f"torch.{indices.dtype.name} instead (while checking arguments for {name})"
         )
     a = elements(indices)
-    if a.size and indices.is_cpu and (int(a.max()) >= rows or int(a.min()) < 0):
-        bad = int(a.max()) if int(a.max()) >= rows else int(a.min())
-        raise IndexError(f"index out of range in self: {name} got index {bad} for a weight of {rows} rows")
+    namespace(a).check_rows(a, name, rows)
 
 
 def _padding_index(padding_idx: int | None, rows: int) -> int:
