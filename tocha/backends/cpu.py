@@ -341,7 +341,7 @@ def convolve_weight(*arrays: Any, **params: Any) -> Any:
 
 total = _cpu_sums.total
 cross_entropy, cross_entropy_backward = _cpu_losses.cross_entropy, _cpu_losses.cross_entropy_backward
-check_classes = _cpu_losses.check_classes
+check_classes, check_rows = _cpu_losses.check_classes, _cpu_losses.check_rows
 _LEAST = 1e-18  # the square of anything smaller loses digits in float32
 
 
