@@ -41,7 +41,6 @@ def lstm_cell(gates: Any, *others: Any) -> Cell | None:
         return None
     from tocha.inductor import recurrent
 
-    found = [
-        native.kernel((make.__name__, "lstm"), lambda make=make: make("f32")) for make in (recurrent.forward, recurrent.backward)
-    ]
-    return None if None in found else Cell(*found)
+    forward = native.kernel("lstm_cell", lambda: recurrent.forward("f32"))
+    backward = native.kernel("lstm_cell_backward", lambda: recurrent.backward("f32"))
+    return None if forward is None or backward is None else Cell(forward, backward)

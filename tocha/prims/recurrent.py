@@ -160,7 +160,11 @@ def lstm_layer_backward(
     before = _previous(xp, cells, c0, sizes, reverse)
     dh, dc = _start(xp, g_h, h0), _start(xp, g_c, c0)
     kernels = xp.lstm_cell(gates, w_hh, h0, c0)
-    d, into_cell = (xp.empty_like(gates), None) if kernels is not None else _lstm_factors(xp, gates, cells, before)
+    into_cell: Any = None
+    if kernels is None:
+        d, into_cell = _lstm_factors(xp, gates, cells, before)
+    else:
+        d = xp.empty_like(gates)
     by_gate = d.reshape(-1, 4, w_hh.shape[1])
     for start, n in reversed(_spans(sizes, reverse)):
         rows = slice(start, start + n)
