@@ -265,6 +265,16 @@ def reads(node: Node, loop: Shape, has_memory: Callable[[Node], bool]) -> dict[t
     return found
 
 
+def view_of(node: Node, has_memory: Callable[[Node], bool]) -> tuple[Node, Access]:
+    """The node with memory that `node`'s elements lie in, and where. Raises Wraps."""
+    if kind_of(node) != "window":
+        return node, Access((), 0)
+    loop, access = shape_of(node), Access(own_of(node), 0)
+    while kind_of(node) == "window" and not has_memory(node):
+        node, access = node.args[0], through(node, access, loop)
+    return node, access
+
+
 def through(window: Node, access: Access, loop: Shape) -> Access:
     """An access to a window as one to its operand."""
     base, own, shape, strides, offset, _ = window.args

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from tocha._inductor.access import Access, Shape, contiguous
 from tocha._inductor.kernels import Target
-from tocha._inductor.nodes import Wraps, is_cheap, kind_of, operands, own_of, reads, shape_of, size_of
+from tocha._inductor.nodes import Wraps, is_cheap, kind_of, operands, own_of, reads, shape_of, size_of, view_of
 from tocha.aot import run
 from tocha.dtypes import HALF_NP
 from tocha.fx import Graph, Node
@@ -48,9 +48,10 @@ class Reduction:
 
 @dataclasses.dataclass(eq=False)
 class Extern:
-    """A call on arrays."""
+    """A call on arrays, which are those of `reads` or views of them."""
 
     node: Node
+    reads: list[Node]
 
 
 Item = Loops | Reduction | Extern
@@ -68,13 +69,6 @@ class Schedule:
 def schedule(graph: Graph, given_memory: set[Node]) -> Schedule:
     """Plan a graph, whose outputs are distinct nodes that are no inputs (see simplify). Raises Wraps for a node that needs memory."""
     return _Planner(graph, given_memory).plan()
-
-
-def base_of(node: Node) -> Node:
-    """What a node's array is a view of: itself, or the operand of windows."""
-    while kind_of(node) == "window":
-        node = node.args[0]
-    return node
 
 
 class _Planner:
@@ -106,7 +100,7 @@ class _Planner:
                 if "val" in node.meta:
                     self.memory.add(node)
                 if kind == "extern":
-                    self.memory.update(base_of(a) for a in node.all_input_nodes)
+                    self.memory.update(self._base(a) for a in node.all_input_nodes)
             if kind == "loop":
                 weight[node] = 1 + sum(weight.get(a, 0) for a in operands(node) if a not in self.memory)
                 if self._worth_memory(node, weight[node]):
@@ -128,7 +122,11 @@ class _Planner:
     def _place(self, node: Node) -> None:
         kind = kind_of(node)
         if kind == "extern" or node.target is run.constant:
-            self._append(Extern(node), [self.made[b] for a in node.all_input_nodes if (b := base_of(a)) in self.made], node)
+            self._append(
+                Extern(node, [self._base(a) for a in node.all_input_nodes]),
+                [self.made[b] for a in node.all_input_nodes if (b := self._base(a)) in self.made],
+                node,
+            )
         elif kind == "reduce":
             found = self._reads(node.args[0], shape_of(node.args[0]))
             self._append(Reduction(node, found), self._makers(found), node)
@@ -146,6 +144,9 @@ class _Planner:
         steps = tuple(s // item for s in strides)
         after = [] if first is None else [first]
         self._loops(value, shape, Target(value, node, Access(steps, offset // item)), after)
+
+    def _base(self, node: Node) -> Node:
+        return view_of(node, self._has_memory)[0]
 
     def _has_memory(self, node: Node) -> bool:
         return node in self.memory
@@ -237,7 +238,7 @@ class _Planner:
 def arrays_of(item: Item) -> list[Node]:
     """The nodes whose arrays an item reads."""
     if isinstance(item, Extern):
-        return list(dict.fromkeys(base_of(a) for a in item.node.all_input_nodes))
+        return list(dict.fromkeys(item.reads))
     return list(dict.fromkeys(n for n, _ in item.reads))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tocha._inductor.access import Access
 from tocha._inductor.kernels import Built, build, build_reduction
-from tocha._inductor.nodes import kind_of, own_of, prim_name
+from tocha._inductor.nodes import own_of, prim_name, shape_of, view_of
 from tocha._inductor.schedule import Loops, Reduction, Schedule, arrays_of
 from tocha.aot import run
 from tocha.backends import cpu
@@ -159,13 +159,12 @@ class _Writer:
 
     def _array(self, n: Node) -> str:
         """A node's array as an expression: its own, or a view of its base's."""
-        if kind_of(n) != "window" or n in self.known:
+        base, access = view_of(n, self.plan.memory.__contains__)
+        if base is n:
             return self.known[n]
-        base, own, shape, strides, offset, _ = n.args
-        array = self._array(base)
-        if tuple(own) != base.meta["val"].strides:
-            array = f"laid_out({array}, {tuple(own)})"
-        return f"restride({array}, {tuple(shape)}, {tuple(strides)}, {offset})"
+        item = n.meta["val"].itemsize
+        strides = tuple(s * item for s in access.steps)
+        return f"restride({self.known[base]}, {shape_of(n)}, {strides}, {access.offset * item})"
 
 
 @dataclasses.dataclass(frozen=True)
