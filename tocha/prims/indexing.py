@@ -309,8 +309,15 @@ def nonzero(xp: Any, input: Any) -> Any:
     """One row of indices for every element that isn't zero."""
     if input.ndim == 0:
         return xp.zeros((int(bool(input)), 0), xp.int64)
-    found = xp.nonzero(input if input.dtype.kind in "biufc" else xp.ne(input, 0))
-    return xp.stack(found).astype(xp.int64, copy=False).T
+    rest = xp.flatnonzero(input if input.dtype.kind == "b" else xp.ne(input, 0))  # faster than nonzero's own way through dimensions
+    out = xp.empty((input.ndim, rest.size), xp.int64)
+    for d in range(input.ndim - 1, 0, -1):
+        n = input.shape[d]
+        quotient = rest // n if n else rest
+        xp.subtract(rest, quotient * n, out=out[d])
+        rest = quotient
+    out[0] = rest
+    return out.T
 
 
 def _masked_scatter_vjp(g: Any, mask: Any, source_shape: Shape, *, needs: Any) -> list[Any]:
