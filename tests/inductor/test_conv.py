@@ -204,3 +204,67 @@ def test_gradients_of_gradients() -> None:
     weight = tocha.tensor(rng.standard_normal((4, 3, 3, 2)), requires_grad=True)
     conv = tocha.nn.functional.conv2d
     assert tocha.autograd.gradgradcheck(lambda a, b: conv(a, b, stride=2, padding=1), (x, weight))
+
+
+def check_half(monkeypatch: pytest.MonkeyPatch, case: dict[str, Any], dtype: Any, layout: str) -> None:
+    """Within half a unit in the last place of the type, and the sums' own error."""
+    rng = np.random.default_rng(9)
+    half = tocha.zeros(1, dtype=dtype)._a.dtype
+    size, kernel, ones = case["size"], case["kernel"], (1,) * len(case["size"])
+    params = {
+        "stride": case.get("stride", ones),
+        "padding": case.get("padding", ((0, 0),) * len(size)),
+        "dilation": case.get("dilation", ones),
+    }
+    params["groups"] = case.get("groups", 1)
+    sizes = out_sizes(size, kernel, params["stride"], params["dilation"], params["padding"])
+    x, g = (
+        arranged(rng.standard_normal((case["n"], *s)).astype(half), layout) for s in ((case["c"], *size), (case["o"], *sizes))
+    )
+    weight, bias = (rng.standard_normal(s).astype(half) for s in ((case["o"], case["c"] // params["groups"], *kernel), case["o"]))
+    wide = [a.astype("f") for a in (x, g, weight, bias)]
+    for got, want in (
+        (
+            kernels.RUNS["conv"]([x, weight, bias], params),
+            reference(monkeypatch, convolution.conv, wide[0], wide[2], wide[3], **params),
+        ),
+        (
+            kernels.RUNS["conv_input"]([g, weight, None], {"size": size, **params}),
+            reference(monkeypatch, convolution.conv_input, wide[1], wide[2], None, size=size, **params),
+        ),
+    ):
+        assert got is not None and got.dtype == half and got.shape == want.shape
+        error = np.abs(got.astype("f") - want)
+        assert (error <= 2.0 ** (-8 if dtype is tocha.bfloat16 else -11) * np.abs(want) + 2e-5 * np.abs(want).max()).all()
+
+
+@pytest.mark.parametrize("dtype", [tocha.bfloat16, tocha.float16])
+@pytest.mark.parametrize("pairs", [False, True])
+def test_half_types_are_converted_as_they_are_packed(monkeypatch: pytest.MonkeyPatch, dtype: Any, pairs: bool) -> None:
+    if pairs and (dtype is tocha.float16 or not kernels._multiplies_bfloat16()):
+        pytest.skip("only for bfloat16 on a CPU that multiplies it")
+    monkeypatch.setattr(kernels, "_multiplies_bfloat16", lambda: pairs)
+    monkeypatch.setattr(native, "_remembered", {})
+    for name in (
+        "3x3",
+        "7x7 of an image",
+        "dilation and stride",
+        "groups",
+        "blocks of channels",
+        "weights packed inside",
+        "1-d",
+        "3-d",
+        "1x1",
+    ):
+        for layout in ("dense", "channels_last", "gaps"):
+            check_half(monkeypatch, CASES[name], dtype, layout)
+
+
+def test_half_types_on_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gemm, "geometry", lambda scalar: gemm.Geometry(scalar, 8, 6, 2, False))
+    monkeypatch.setattr(kernels, "_multiplies_bfloat16", lambda: False)
+    monkeypatch.setattr(native, "_built", {})
+    monkeypatch.setattr(native, "_remembered", {})
+    for dtype in (tocha.bfloat16, tocha.float16):
+        for name in ("3x3", "dilation and stride"):
+            check_half(monkeypatch, CASES[name], dtype, "dense")

@@ -1,21 +1,28 @@
 """Convolutions on native kernels (tocha.inductor.templates): arrays in, arrays out, or None for NumPy to compute it.
 
-Any strides of the input will do, channels-last included: packing reads it as it lies.
+Any strides of the input will do, channels-last included: packing reads it as it lies. Half types become float32 there, or pairs of
+bfloat16 on a CPU that multiplies those, and sums are rounded as they are stored; depthwise ones are left to the primitive, which casts.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tocha import threads
 from tocha.backends import native
+from tocha.backends.pooling import out_sizes
+from tocha.dtypes import HALF_NP
 
 Shape = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
-_SCALARS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
+_FLOAT32 = np.dtype(np.float32)
+_SCALARS = {_FLOAT32: "float", np.dtype(np.float64): "double"}
+_HALVES = {d: "f16" if d == np.float16 else "bf16" for d in HALF_NP if d.itemsize == 2}
 _FEW = 4  # channels of a group that the depthwise kernels take
 
 
@@ -26,10 +33,11 @@ def _product(sizes: Any) -> int:
     return n
 
 
-def _serves(a: Any, b: Any, result: Shape, work: int) -> bool:
+def _serves(a: Any, b: Any, result: Shape, work: int, halves: bool = False) -> bool:
     """Whether a convolution of `work` multiply-adds is worth a kernel, and has one."""
     return (
-        work >= native.LEAST["conv"] and a.dtype in _SCALARS and b.dtype is a.dtype and _product(result) > 0 and a.size > 0 and b.size > 0
+        work >= native.LEAST["conv"] and (a.dtype in _SCALARS or (halves and a.dtype in _HALVES)) and b.dtype is a.dtype
+        and _product(result) > 0 and a.size > 0 and b.size > 0
         and a.ndim <= 5 and not any(s % a.dtype.itemsize for s in (*a.strides, *b.strides))
     )  # fmt: skip
 
@@ -45,14 +53,16 @@ def _three(values: Any, filling: Any) -> list[Any]:
     return [filling] * (3 - len(values)) + list(values)
 
 
-def tile(dtype: Any) -> Any:
+def tile(dtype: Any, pairs: bool = False) -> Any:
     from tocha.inductor.templates import gemm
 
+    if dtype in _HALVES:
+        return replace(gemm.geometry("float"), memory=_HALVES[dtype], pairs=pairs)
     return gemm.geometry(_SCALARS[dtype])
 
 
-def builtin(name: str, dtype: Any) -> Any:
-    """The builtin of a kernel; None until it is compiled."""
+def builtin(name: str, dtype: Any, pairs: bool = False) -> Any:
+    """The builtin of a kernel; None until it is compiled. `pairs`: products of pairs of bfloat16."""
     modules = native.inductor()
     if modules is None:
         return None
@@ -60,7 +70,7 @@ def builtin(name: str, dtype: Any) -> Any:
     def build() -> Any:
         from tocha.inductor.templates import conv, depthwise, weight, windows
 
-        make, g = modules.entry.build_template, tile(dtype)
+        make, g = modules.entry.build_template, tile(dtype, pairs)
         if name == "pack":
             return make(name, conv.PACK_BUFFERS, conv.PACK_SIZES, conv.pack_weight(g))
         if name == "weight":
@@ -70,7 +80,7 @@ def builtin(name: str, dtype: Any) -> Any:
         code = {"conv": conv.code, "depthwise": depthwise.code, "depthwise_weight": depthwise.weight_code}[name]
         return make(name, windows.BUFFERS, windows.SIZES, code(g))
 
-    return native.built((name, dtype), build)
+    return native.built((name, dtype, pairs), build)
 
 
 def _merged(x: Any, kernel: Shape, stride: Shape, padding: Pairs) -> bool:
@@ -98,7 +108,7 @@ def forward(x: Any, weight: Any, bias: Any, *, stride: Shape, padding: Pairs, di
     o, per, kernel = weight.shape[0], weight.shape[1], weight.shape[2:]
     shape = (x.shape[0], o, *sizes)
     taps = _product(kernel)
-    if not _serves(x, weight, shape, _product(shape) * per * taps):
+    if not _serves(x, weight, shape, _product(shape) * per * taps, True):
         return None
     key = ("conv", x.dtype, x.shape, x.strides, weight.shape, stride, padding, dilation, groups, threads.get_num_threads())
 
@@ -120,7 +130,7 @@ def input_gradient(
     o, per, kernel = weight.shape[0], weight.shape[1], weight.shape[2:]
     shape = (g.shape[0], per * groups, *size)
     taps = _product(kernel)
-    if not _serves(g, weight, shape, _product(g.shape) * per * taps):
+    if not _serves(g, weight, shape, _product(g.shape) * per * taps, True):
         return None
     key = (
         "conv_input",
@@ -163,7 +173,10 @@ def _convolve(
     """The result of `shape`. `steps`: from a group's, an output's and a channel's weight to the next."""
     channels, outputs = x.shape[1] // groups, shape[1] // groups
     deep = outputs > 2 or channels > _FEW or (groups < 8 and channels * outputs > 1)
-    main, pack = builtin("conv" if deep else "depthwise", x.dtype), builtin("pack", x.dtype) if deep else None
+    if x.dtype in _HALVES and not deep:
+        return None
+    pairs = _HALVES.get(x.dtype) == "bf16" and not channels % 2 and x.strides[1] != x.itemsize and _multiplies_bfloat16()
+    main, pack = builtin("conv" if deep else "depthwise", x.dtype, pairs), builtin("pack", x.dtype, pairs) if deep else None
     if main is None or (deep and pack is None):
         return None
     out = np.empty(shape, x.dtype)
@@ -175,21 +188,22 @@ def _convolve(
         if merge:
             length = _product(shape[2:])
             x_steps, out_steps = ((*s[:2], length, length, 1) for s in (x_steps, out_steps))
-        geometry, found = tile(x.dtype), lines(merge)
+        geometry, found, each = tile(x.dtype, pairs), lines(merge), 2 if pairs else 1
+        x_steps = (x_steps[0], x_steps[1] * each, *x_steps[2:])
         return conv.plan(
-            geometry if deep else depthwise.single(geometry), found, shape[0], groups, channels, outputs, x_steps, out_steps, steps[0],
-            steps[1:], threads.get_num_threads(), tall=1 if deep else depthwise.tall(found),
+            geometry if deep else depthwise.single(geometry), found, shape[0], groups, channels // each, outputs, x_steps, out_steps, steps[0],
+            (steps[1], steps[2] * each), threads.get_num_threads(), tall=1 if deep else depthwise.tall(found),
         )  # fmt: skip
 
-    plan = native.remember(key, make)
+    plan, compute = native.remember(key, make), _compute(x.dtype)
     if deep and not plan.packed_size:
         packed = np.ascontiguousarray(weight)
     elif pack is not None:
-        packed = np.empty(plan.packed_size, x.dtype)
+        packed = np.empty(plan.packed_size, compute)
         pack(packed, np.ascontiguousarray(weight), plan.taps, plan.pack_work)
     else:
         packed = _packed_taps(weight, plan.taps, groups, steps[1] < steps[2])
-    row = np.zeros(plan.bias_size, x.dtype)
+    row = np.zeros(plan.bias_size, compute)
     if bias is not None:
         given = bias.reshape(groups, -1)
         row.reshape(groups, -1)[:, : given.shape[1]] = given
@@ -199,7 +213,39 @@ def _convolve(
 
 def call(main: Any, plan: Any, out: Any, x: Any, weight: Any, bias: Any) -> None:
     slots = int(plan.work[-1])
-    main(out, x, weight, bias, np.zeros(slots, np.int64), np.empty(slots * plan.scratch, x.dtype), plan.table, plan.work)
+    main(
+        out, x, weight, bias, np.zeros(slots, np.int64), np.empty(slots * plan.scratch, _compute(x.dtype)), plan.table, plan.work
+    )
+
+
+def _compute(dtype: Any) -> Any:
+    return _FLOAT32 if dtype in _HALVES else dtype
+
+
+@functools.cache
+def _multiplies_bfloat16() -> bool:
+    """Whether the CPU multiplies pairs of bfloat16, adding in float32."""
+    from tocha.inductor.templates import matmul
+
+    return matmul.pairs_of_bfloat16()
+
+
+def _half_forward(arrays: list[Any], params: dict[str, Any]) -> Any:
+    """`conv` of half types, converted as they are packed and computed in float32; other types have their call in the primitive."""
+    x, weight, bias = arrays
+    if x.dtype not in _HALVES or weight.dtype is not x.dtype:
+        return None
+    sizes = out_sizes(x.shape[2:], weight.shape[2:], params["stride"], params["dilation"], params["padding"])
+    return forward(x, weight, bias, sizes=sizes, **params)
+
+
+def _half_input(arrays: list[Any], params: dict[str, Any]) -> Any:
+    """`conv_input` of half types."""
+    g, weight, bias = arrays
+    return input_gradient(g, weight, bias, **params) if g.dtype in _HALVES and weight.dtype is g.dtype else None
+
+
+RUNS = {"conv": _half_forward, "conv_input": _half_input}
 
 
 def _packed_taps(weight: Any, taps: Any, groups: int, swap: bool) -> Any:

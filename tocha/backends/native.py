@@ -327,16 +327,17 @@ def prim(name: str, arrays: list[Any], params: dict[str, Any]) -> Any:
 def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
     """What computes each primitive that has a kernel."""
     from tocha.backends import _native_attention, _native_index, _native_norm, _native_pool, _native_prims, _native_products, _native_rows
+    from tocha.backends import _native_conv as conv
     from tocha.backends import _native_scan as scan
 
-    families = (_native_prims, _native_rows, _native_norm, _native_index, scan, _native_products, _native_attention, _native_pool)
+    families = (_native_prims, _native_rows, _native_norm, _native_index, scan, _native_products, _native_attention, _native_pool, conv)
     return {name: run for family in families for name, run in family.RUNS.items()}
 
 
 @functools.cache
 def indexing() -> Any:
     """The module of reading and writing at indices."""
-    from tocha.backends import _native_attention, _native_index
+    from tocha.backends import _native_index
 
     return _native_index
 
@@ -390,7 +391,7 @@ _BY_KIND = {
         standardize_backward batch_norm_given rms_norm rms_norm_backward""",
     "reduce": "all amax amin any argmax argmin count_nonzero max_dim mean min_dim mse mse_backward prod std sum var vector_norm normal_sums",
     "spread": "cross_entropy_backward place_one",
-    "copy": "cast clone keep where",
+    "copy": "cast clone conv conv_input keep where",
     "index": "embedding gather index cumsum reversed_cumsum cumprod cummax cummin",
     "mm": "mm mv linear linear_backward flash_attention flash_attention_backward",
     "pool": "max_pool max_pool_values max_pool_coded max_pool_backward place adaptive_max_pool avg_pool avg_pool_backward",

@@ -1,4 +1,4 @@
-"""Numbers of pooling that primitives and kernels share: places of maxima, and what sums of windows are divided by."""
+"""Numbers of windows that primitives and kernels share: how many there are, places of maxima, what sums are divided by."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ from typing import Any
 import numpy as np
 
 Shape = tuple[int, ...]
+Pairs = tuple[tuple[int, int], ...]
 CODES = 256  # taps that a byte tells apart
+
+
+def out_sizes(sizes: Shape, kernel: Shape, stride: Shape, dilation: Shape, padding: Pairs) -> Shape:
+    """How many windows fit along each dimension."""
+    return tuple(
+        [
+            (n + low + high - d * (k - 1) - 1) // s + 1
+            for n, k, s, d, (low, high) in zip(sizes, kernel, stride, dilation, padding, strict=True)
+        ]
+    )
 
 
 def code_places(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from tocha.backends.pooling import out_sizes as out_sizes
+
 Shape = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
 
@@ -24,16 +26,6 @@ def pad_spatial(xp: Any, x: Any, padding: Pairs, value: Any = 0) -> Any:
     out = xp.zeros(shape, x.dtype) if value == 0 else xp.full(shape, value, x.dtype)
     out[(Ellipsis, *(slice(low, low + n) for n, (low, high) in zip(x.shape[lead:], padding, strict=True)))] = x
     return out
-
-
-def out_sizes(sizes: Shape, kernel: Shape, stride: Shape, dilation: Shape, padding: Pairs) -> Shape:
-    """How many windows fit along each dimension."""
-    return tuple(
-        [
-            (n + low + high - d * (k - 1) - 1) // s + 1
-            for n, k, s, d, (low, high) in zip(sizes, kernel, stride, dilation, padding, strict=True)
-        ]
-    )
 
 
 def windows(xp: Any, x: Any, kernel: Shape, stride: Shape, dilation: Shape, sizes: Shape) -> Any:

@@ -60,11 +60,11 @@ def body(g: Geometry) -> Function:
         chunk = (unit % s.chunks) * s.chunk
         n0, d0, h0, w0, group = windows.unit_box(f, s, unit // s.chunks)
         samples = f.min(s.samples - n0, s.box_n)
-        x = v.at(s.x, n0 * s.x_n + group * s.x_group)
-        out = v.at(s.out, n0 * s.out_n + group * s.outputs * s.out_c)
+        x = v.far(s.x, n0 * s.x_n + group * s.x_group)
+        out = v.far(s.out, n0 * s.out_n + group * s.outputs * s.out_c)
         with f.loop(0, s.channels, s.block) as c0:
             count = f.min(s.channels - c0, s.block)
-            windows.call_pack(f, v.at(x, c0 * s.x_c), count, samples, d0, h0, w0, packed)
+            windows.call_pack(f, g, v.far(x, c0 * s.x_c), count, samples, d0, h0, w0, packed)
             weights = v.at(packed, s.inside)
             with f.when(s.inside > 0):
                 f.call(
@@ -108,7 +108,7 @@ def phase(g: Geometry) -> Function:
     packed_inside = v.at(f["weights"], f.word(where, 2) // s.channels * f["count"])
     weight = f.select(s.inside > 0, packed_inside, packed_before, "ptr")
     bias = v.at(s.bias, f["group"] * s.padded_outputs)
-    out = v.at(f["out"], f.word(where, 3) + f["d0"] * s.out_d + f["h0"] * s.out_h + f["w0"] * s.out_w)
+    out = v.far(f["out"], f.word(where, 3) + f["d0"] * s.out_d + f["h0"] * s.out_h + f["w0"] * s.out_w)
     more = f["c0"] > 0
     outputs, out_c, out_w = s.outputs, s.out_c, s.out_w
     last_row = f.min(f["chunk"] + s.chunk, s.padded_outputs)
@@ -125,7 +125,7 @@ def phase(g: Geometry) -> Function:
     held = f.variable(f.select(hold, v.at(f["packed"], s.hold_at + f["number"] * s.hold_phase), f["tile"], "ptr"), "ptr")
     with f.repeat(cursor.more):
         start = v.at(f["packed"], cursor.position())
-        to = v.at(out, cursor.place())
+        to = v.far(out, cursor.place())
         count, used = runs.find_runs(f, g, cursor, dense, list_of_runs)
         with f.when(dense):
             types = ("ptr", "i64", "i64", "ptr", "ptr", "ptr")
@@ -152,11 +152,14 @@ def phase(g: Geometry) -> Function:
                 call_micro(f, g, rows, wide, [*first, tile, g.columns, start_from, again])
                 with f.when(finished):
                     f.call(
-                        "place_tile", "void", ("ptr", list_of_runs), ("i64", count), ("ptr", tile), ("i64", real), ("ptr", v.at(out, row * out_c)),
+                        "place_tile", "void", ("ptr", list_of_runs), ("i64", count), ("ptr", tile), ("i64", real), ("ptr", v.far(out, row * out_c)),
                         ("i64", out_c), ("i64", out_w), ("i1", places_more),
                     )  # fmt: skip
 
-            f.choose(f.both(direct, real.equals(rows)), straight, aside)
+            if g.memory:  # sums have another type
+                aside()
+            else:
+                f.choose(f.both(direct, real.equals(rows)), straight, aside)
     return f
 
 
@@ -173,7 +176,7 @@ def pack_inside(g: Geometry) -> Function:
         "pack_inside", [("ptr", "ctx"), ("i64", "group"), ("i64", "c0"), ("i64", "count"), ("i64", "chunk"), ("ptr", "to")]
     )
     v, s = Vectors(f, g), Fields(f)
-    source = v.at(s.weight, f["group"] * s.weight_from + f["c0"] * s.weight_c)
+    source = v.far(s.weight, f["group"] * s.weight_from + f["c0"] * s.weight_c)
     end = f.min(f["chunk"] + s.chunk, s.padded_outputs)
     place = f.variable(s.taps_at)
     with f.loop(0, s.phases):
@@ -200,11 +203,11 @@ def pack_rows(g: Geometry) -> Function:
     count, taps = f["count"], f["taps"]
     with f.loop(0, count) as c, f.loop(f["start"], f["end"], g.rows) as row:
         rows = f.min(f["end"] - row, g.rows)
-        inner, column = v.at(f["weight"], c * f["step_c"]), v.at(f["to"], (row * count + c * rows) * taps)
+        inner, column = v.far(f["weight"], c * f["step_c"]), v.at(f["to"], (row * count + c * rows) * taps)
         lines = [f.min(row + r, f["outputs"] - 1) * f["step_o"] for r in range(g.rows)]
         for height in g.heights:
             with f.when(rows.equals(height)):
-                _pack_taps(f, v, height, taps, f["words"], [v.at(inner, line) for line in lines[:height]], column)
+                _pack_taps(f, v, height, taps, f["words"], [v.far(inner, line) for line in lines[:height]], column, f["step_c"])
     return f
 
 
@@ -228,7 +231,7 @@ def pack_weight(g: Geometry) -> str:
     with f.loop(f["lo"], f["hi"]) as unit:
         group, start_row = unit // blocks, (unit % blocks) * s.unit_rows
         end_row = f.min(padded_outputs, start_row + s.unit_rows)
-        source = v.at(s.weight, group * s.group)
+        source = v.far(s.weight, group * s.group)
         place = f.variable(0)
         with f.loop(0, phases):
             start = place.get()
@@ -237,19 +240,24 @@ def pack_weight(g: Geometry) -> str:
             with f.loop(0, channels, block) as c0:
                 count = f.min(channels - c0, block)
                 to = v.at(target, c0 * taps * padded_outputs)
-                _call_pack_rows(f, v.at(source, c0 * step_c), step_o, step_c, count, taps, words, outputs, start_row, end_row, to)
+                _call_pack_rows(
+                    f, v.far(source, c0 * step_c), step_o, step_c, count, taps, words, outputs, start_row, end_row, to
+                )
             place.set(start + 2 + taps)
     return module(f, pack_rows(g))
 
 
-def _pack_taps(f: Function, v: Vectors, height: int, taps: Value, words: Value, lines: list[Value], to: Value) -> None:
+def _pack_taps(
+    f: Function, v: Vectors, height: int, taps: Value, words: Value, lines: list[Value], to: Value, step_c: Value
+) -> None:
     """A column of `height` weights for each tap."""
     kind = f"<{height} x {v.g.scalar}>"
     with f.loop(0, taps) as t:
         tap = f.word(words, t)
         column = Value(f, "poison", kind)
         for r, line in enumerate(lines):
-            one = v.one(v.at(line, tap))
+            place = v.far(line, tap)
+            one = v.fetch_pair(place, v.far(place, step_c // 2)) if v.g.pairs else v.fetch_one(place)
             column = f.op(f"insertelement {kind} {column.name}, {one.type} {one.name}, i32 {r}", kind)
         v.store(column, v.at(to, t * height))
 
@@ -385,7 +393,7 @@ def plan(
         pitch += 16
     hold_at = -(-(block * pitch + 2 * g.columns) // 16) * 16
     hold_phase = -(-plane_size // g.columns) * chunk * g.columns  # all tiles of a phase
-    if aside or block >= channels or hold_phase * len(phases) > _HELD:
+    if aside or block >= channels or (hold_phase * len(phases) > _HELD and not g.memory):
         hold_at, scratch = 0, (aside or front(g)) + hold_at + 64
     else:
         scratch = front(g) + hold_at + hold_phase * len(phases) + 64

@@ -109,11 +109,15 @@ def body(g: Geometry) -> Function:
         n0, d0, h0, w0, group = windows.unit_box(f, s, unit)
         samples = f.min(s.samples - n0, s.box_n)
         x = v.at(s.x, n0 * s.x_n + group * s.x_group)
-        windows.call_pack(f, x, s.channels, samples, d0, h0, w0, packed)
+        windows.call_pack(f, g, x, s.channels, samples, d0, h0, w0, packed)
         with f.loop(0, s.phases) as phase:
             where = f.at(s.table, s.planes * 3 + phase * _PHASE, "i64")
             steps, offsets = f.word(where, 0) * s.channels, f.at(s.table, f.word(where, 1), "i64")
-            box_d, box_h, box_w = f.min(f.word(where, 4) - d0, s.box_d), f.min(f.word(where, 5) - h0, s.box_h), f.min(f.word(where, 6) - w0, s.box_w)
+            box_d, box_h, box_w = (
+                f.min(f.word(where, 4) - d0, s.box_d),
+                f.min(f.word(where, 5) - h0, s.box_h),
+                f.min(f.word(where, 6) - w0, s.box_w),
+            )
             weights = v.at(s.weight, group * s.weight_group + f.word(where, 2))
             base = v.at(s.out, f.word(where, 3) + n0 * s.out_n + d0 * s.out_d + h0 * s.out_h + w0 * s.out_w)
             with f.loop(0, s.outputs) as o, f.loop(0, samples) as n, f.loop(0, box_d) as d:
@@ -148,8 +152,16 @@ def taps(g: Geometry, count: int) -> Function:
     """sums[t] += x[offsets[t] + position] * gradient, lane by lane, over a sheet of `height` rows."""
     f = Function(
         f"taps_{count}",
-        [("ptr", "sums"), ("ptr", "x"), ("ptr", "offsets"), ("i64", "pitch"), ("ptr", "gradient"), ("i64", "row"),
-         ("i64", "height"), ("i64", "width")],
+        [
+            ("ptr", "sums"),
+            ("ptr", "x"),
+            ("ptr", "offsets"),
+            ("i64", "pitch"),
+            ("ptr", "gradient"),
+            ("i64", "row"),
+            ("i64", "height"),
+            ("i64", "width"),
+        ],
     )
     v = Vectors(f, g)
     sums = [f.variable("zeroinitializer", g.vector) for _ in range(count)]
@@ -198,8 +210,12 @@ def weight_body(g: Geometry) -> Function:
         with f.loop(0, s.count_n * s.count_d * s.count_h * s.count_w) as box:
             n0, d0, h0, w0, _ = windows.unit_box(f, s, box)
             samples = f.min(s.samples - n0, s.box_n)
-            box_d, box_h, box_w = f.min(f.word(where, 4) - d0, s.box_d), f.min(f.word(where, 5) - h0, s.box_h), f.min(f.word(where, 6) - w0, s.box_w)
-            windows.call_pack(f, v.at(s.x, n0 * s.x_n + group * s.x_group), Value(f, "1"), samples, d0, h0, w0, packed)
+            box_d, box_h, box_w = (
+                f.min(f.word(where, 4) - d0, s.box_d),
+                f.min(f.word(where, 5) - h0, s.box_h),
+                f.min(f.word(where, 6) - w0, s.box_w),
+            )
+            windows.call_pack(f, g, v.at(s.x, n0 * s.x_n + group * s.x_group), Value(f, "1"), samples, d0, h0, w0, packed)
             with f.loop(0, s.outputs) as o, f.loop(0, samples) as n, f.loop(0, box_d) as d:
                 place = (n0 + n) * s.out_n + (group * s.outputs + o) * s.out_c + (d0 + d) * s.out_d + h0 * s.out_h + w0
                 source = v.at(packed, (n * s.plane_d + d) * s.plane_h * s.plane_w)

@@ -23,7 +23,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tocha.inductor import jit
+from tocha.inductor.codegen_llvm import MEMORY
+from tocha.inductor.templates import epilogue
 from tocha.inductor.templates.builder import Function, Value
+from tocha.inductor.templates.expressions import constant, convert
 
 LETTER = {"float": "f32", "double": "f64", "i32": "i32", "i64": "i64"}
 ITEM = {"float": 4, "double": 8, "i32": 4, "i64": 8}
@@ -39,6 +42,8 @@ class Geometry:
     granule: int
     fma: bool
     vectors: int = 2
+    memory: str | None = None  # the half type of arrays ("f16" or "bf16"), computed with as float
+    pairs: bool = False  # packed elements are pairs of bfloat16, the low half first, for a CPU that multiplies them
 
     @property
     def vector(self) -> str:
@@ -56,6 +61,11 @@ class Geometry:
     @property
     def columns(self) -> int:
         return self.lanes * self.vectors
+
+    @property
+    def stored(self) -> str:
+        """LLVM's type of arrays' elements."""
+        return MEMORY[self.memory] if self.memory else self.scalar
 
     @property
     def zeros(self) -> int:
@@ -97,6 +107,57 @@ class Vectors:
     def at(self, pointer: Any, index: Any) -> Value:
         return self.f.at(pointer, index, self.g.scalar)
 
+    def far(self, pointer: Any, index: Any) -> Value:
+        """The address of an array's element; `at` is that of a packed one."""
+        return self.f.at(pointer, index, self.g.stored)
+
+    def fetch(self, pointer: Value, mask: Value | None = None) -> Value:
+        """A vector of an array, as it is computed with."""
+        if self.g.memory:
+            return epilogue.load(self.f, self.g.lanes, self.g.memory, "f32", pointer, mask)
+        return self.load(pointer) if mask is None else self.masked_load(pointer, mask)
+
+    def fetch_one(self, pointer: Value) -> Value:
+        if not self.g.memory:
+            return self.one(pointer)
+        line = epilogue.load(self.f, 1, self.g.memory, "f32", pointer, None)
+        return self.f.op(f"extractelement {line.type} {line.name}, i32 0", self.g.scalar)
+
+    def fetch_pairs(self, low: Value, high: Value, mask: Value | None = None) -> Value:
+        """Pairs of bfloat16 of two lines."""
+        f, n = self.f, self.g.lanes
+        wide = f"<{n} x i32>"
+        a, b = (
+            f.op(f"zext {x.type} {x.name} to {wide}", wide)
+            for x in (epilogue.load(f, n, "i16", "i16", p, mask) for p in (low, high))
+        )
+        return f.op(f"bitcast {wide} {self._joined(a, b, constant(n, 16, 'i32')).name} to {self.g.vector}", self.g.vector)
+
+    def fetch_pair(self, low: Value, high: Value) -> Value:
+        f = self.f
+        a, b = (f.op(f"zext i16 {f.load('i16', p, 2).name} to i32", "i32") for p in (low, high))
+        return f.op(f"bitcast i32 {self._joined(a, b, '16').name} to float", "float")
+
+    def _joined(self, low: Value, high: Value, bits: str) -> Value:
+        raised = self.f.op(f"shl {high.type} {high.name}, {bits}", high.type)
+        return self.f.op(f"or {low.type} {low.name}, {raised.name}", low.type)
+
+    def keep(self, value: Value, pointer: Value, mask: Value) -> None:
+        """Store a vector to an array."""
+        if not self.g.memory:
+            self.masked_store(value, pointer, mask)
+            return
+        epilogue.store(
+            self.f, self.g.lanes, self.g.memory, convert(self.f, self.g.lanes, value, "f32", self.g.memory), pointer, mask
+        )
+
+    def keep_one(self, value: Value, pointer: Value) -> None:
+        if self.g.memory:
+            line = self.f.op(f"insertelement <1 x float> poison, float {value.name}, i32 0", "<1 x float>")
+            epilogue.store(self.f, 1, self.g.memory, convert(self.f, 1, line, "f32", self.g.memory), pointer, None)
+        else:
+            self.store(value, pointer)
+
     def load(self, pointer: Value) -> Value:
         return self.f.load(self.g.vector, pointer, self.g.align)
 
@@ -116,6 +177,11 @@ class Vectors:
         v = self.g.vector
         if self.g.whole:
             return self.add(self.f.op(f"mul {v} {x.name}, {y.name}", v), z)
+        if self.g.pairs:
+            halves = f"<{2 * self.g.lanes} x bfloat>"
+            a, b = (self.f.op(f"bitcast {v} {n.name} to {halves}", halves) for n in (x, y))
+            name = f"llvm.x86.avx512bf16.dpbf16ps.{self.g.lanes * 32}"
+            return self.f.call(name, v, (v, z), (halves, a), (halves, b), declare=True)
         return self.f.call(f"llvm.{'fma' if self.g.fma else 'fmuladd'}.{self.g.suffix}", v, (v, x), (v, y), (v, z), declare=True)
 
     def mask(self, start: Any, stop: Any) -> Value:

@@ -140,16 +140,12 @@ def place_tile(g: Geometry) -> Function:
     out_c, out_w, more = f["out_c"], f["out_w"], f["more"]
     with f.loop(0, f["count"]) as number:
         run = f.at(f["runs"], number * WORDS, "i64")
-        source, out, length = v.at(f["tile"], f.word(run, 1)), v.at(f["out"], f.word(run, 3)), f.word(run, 2)
+        source, out, length = v.at(f["tile"], f.word(run, 1)), v.far(f["out"], f.word(run, 3)), f.word(run, 2)
 
         def together(i: Value, mask: Value, source: Value = source, out: Value = out) -> None:
             with f.loop(0, f["rows"]) as r:
-                value, to = v.masked_load(v.at(source, r * g.columns + i), mask), v.at(out, r * out_c + i)
-                f.choose(
-                    more,
-                    lambda: v.masked_store(v.add(value, v.masked_load(to, mask)), to, mask),
-                    lambda: v.masked_store(value, to, mask),
-                )
+                value, to = v.masked_load(v.at(source, r * g.columns + i), mask), v.far(out, r * out_c + i)
+                f.choose(more, lambda: v.keep(v.add(value, v.fetch(to, mask)), to, mask), lambda: v.keep(value, to, mask))
 
         def dense(length: Value = length) -> None:
             with f.loop(0, length, g.lanes) as i:
@@ -157,8 +153,12 @@ def place_tile(g: Geometry) -> Function:
 
         def strided(source: Value = source, out: Value = out, length: Value = length) -> None:
             with f.loop(0, f["rows"]) as r, f.loop(0, length) as i:
-                value, to = v.one(v.at(source, r * g.columns + i)), v.at(out, r * out_c + i * out_w)
-                f.choose(more, lambda: v.store(v.add(value, v.one(to)), to), lambda: v.store(value, to))
+                value, to = v.one(v.at(source, r * g.columns + i)), v.far(out, r * out_c + i * out_w)
+
+                def added(value: Value = value, to: Value = to) -> None:
+                    v.keep_one(f.op(f"fadd {g.scalar} {value.name}, {v.fetch_one(to).name}", g.scalar), to)
+
+                f.choose(more, added, lambda value=value, to=to: v.keep_one(value, to))
 
         f.choose(out_w.equals(1), dense, strided)
     return f

@@ -68,8 +68,13 @@ def unit_box(f: Function, s: Fields, unit: Value) -> tuple[Value, Value, Value, 
     return (rest % s.count_n) * s.box_n, d0, h0, w0, rest // s.count_n
 
 
-def call_pack(f: Function, x: Value, count: Value, samples: Value, d0: Value, h0: Value, w0: Value, to: Value) -> None:
+def call_pack(
+    f: Function, g: Geometry, x: Value, count: Value, samples: Value, d0: Value, h0: Value, w0: Value, to: Value
+) -> None:
     arguments = (("ptr", f["ctx"]), ("ptr", x), *[("i64", number) for number in (count, samples, d0, h0, w0)], ("ptr", to))
+    if g.pairs:
+        f.call("pack_box", "void", *arguments)
+        return
     last = f.both(Fields(f).x_c.equals(1), count > 1)
     f.choose(last, lambda: f.call("pack_last", "void", *arguments), lambda: f.call("pack_box", "void", *arguments))
 
@@ -101,7 +106,7 @@ def pack_box(g: Geometry, last: bool = False) -> Function:
         first_w = f["w0"] * step_w + f.word(table, p * 3 + 2)
         low = f.min(f.max((step_w - 1 - first_w) // step_w, 0), width)
         end = f.min(f.max((size_w - first_w + (step_w - 1)) // step_w, 0), width)
-        channel, target = v.at(f["x"], c * x_c), v.at(f["to"], c * pitch + p * plane)
+        channel, target = v.far(f["x"], c * x_c), v.at(f["to"], c * pitch + p * plane)
         with f.loop(0, f["samples"]) as n, f.loop(0, plane_d) as d:
             at_d = first_d + d * step_d
             inside_d = f.op(f"icmp ult i64 {at_d.name}, {size_d.name}", "i1")
@@ -109,18 +114,19 @@ def pack_box(g: Geometry, last: bool = False) -> Function:
                 at_h = first_h + h * step_h
                 inside = f.both(inside_d, f.op(f"icmp ult i64 {at_h.name}, {size_h.name}", "i1"))
                 high = f.select(inside, end, 0)
-                source = v.at(channel, n * x_n + at_d * x_d + at_h * x_h + first_w * x_w)
+                source = v.far(channel, n * x_n + at_d * x_d + at_h * x_h + first_w * x_w)
                 to = v.at(target, ((n * plane_d + d) * plane_h + h) * width)
                 if last:
                     _transposed_rows(f, v, source, to, low, high, width, step_w * x_w, f["count"], pitch)
                 else:
-                    types = ("ptr", "ptr", "i64", "i64", "i64", "i64")
-                    f.call("pack_row", "void", *zip(types, (source, to, low, high, width, step_w * x_w), strict=True))
+                    types = ("ptr", "ptr", "ptr", "i64", "i64", "i64", "i64")
+                    second = v.far(source, x_c // 2) if g.pairs else source
+                    f.call("pack_row", "void", *zip(types, (source, second, to, low, high, width, step_w * x_w), strict=True))
     return f
 
 
 def packers(g: Geometry) -> list[Function]:
-    return [pack_box(g), pack_box(g, last=True), pack_row(g)]
+    return [pack_box(g), *([] if g.pairs else [pack_box(g, last=True)]), pack_row(g)]
 
 
 def _transposed_rows(
@@ -132,27 +138,37 @@ def _transposed_rows(
         lines = []
         for j in range(g.lanes):
             here = f.both(i + j >= low, i + j < high)
-            lines.append(v.masked_load(v.at(x, (i + j) * step + c), v.mask(None, f.select(here, count - c, 0))))
+            lines.append(v.fetch(v.far(x, (i + j) * step + c), v.mask(None, f.select(here, count - c, 0))))
         for r, line in enumerate(v.transpose(lines)):
             with f.when(c + r < count):
                 v.store(line, v.at(to, (c + r) * pitch + i))
 
 
 def pack_row(g: Geometry, filling: str = "0.0") -> Function:
-    """to[i] = x[i * step] for low <= i < high, else `filling`, for 0 <= i < width; may write less than a vector past the end."""
+    """to[i] = x[i * step] for low <= i < high, else `filling`, for 0 <= i < width; may write less than a vector past the end.
+
+    Where pairs are packed, `second` is the line of their high halves.
+    """
     f = Function(
-        "pack_row", [("ptr", "x"), ("ptr", "to"), ("i64", "low"), ("i64", "high"), ("i64", "width"), ("i64", "step")], inline=True
+        "pack_row",
+        [("ptr", "x"), ("ptr", "second"), ("ptr", "to"), ("i64", "low"), ("i64", "high"), ("i64", "width"), ("i64", "step")],
+        inline=True,
     )
     v = Vectors(f, g)
     low, high, step = f["low"], f["high"], f["step"]
     nothing = v.constant(filling)
 
+    def fetched(i: Value, mask: Value | None) -> Value:
+        if g.pairs:
+            return v.fetch_pairs(v.far(f["x"], i), v.far(f["second"], i), mask)
+        return v.fetch(v.far(f["x"], i), mask) if g.memory or mask is None else v.masked_load(v.at(f["x"], i), mask, nothing)
+
     def dense() -> None:
         def whole(i: Value) -> None:
-            v.store(v.load(v.at(f["x"], i)), v.at(f["to"], i))
+            v.store(fetched(i, None), v.at(f["to"], i))
 
         def part(i: Value) -> None:
-            v.store(v.masked_load(v.at(f["x"], i), v.mask(low - i, high - i), nothing), v.at(f["to"], i))
+            v.store(fetched(i, v.mask(low - i, high - i)), v.at(f["to"], i))
 
         with f.loop(0, f["width"], g.lanes) as i:
             f.choose(f.both(i >= low, i + g.lanes <= high), lambda: whole(i), lambda: part(i))
@@ -169,11 +185,15 @@ def pack_row(g: Geometry, filling: str = "0.0") -> Function:
         def singly(i: Value) -> None:
             v.store(Value(f, nothing, g.vector), v.at(f["to"], i))
             with f.loop(f.max(i, low), f.min(i + g.lanes, high)) as j:
-                v.store(v.one(v.at(f["x"], j * step)), v.at(f["to"], j))
+                x = v.far(f["x"], j * step)
+                v.store(v.fetch_pair(x, v.far(f["second"], j * step)) if g.pairs else v.fetch_one(x), v.at(f["to"], j))
 
         with f.loop(0, f["width"], g.lanes) as i:
-            whole = f.both(f.both(step.equals(2), i >= low), i + g.lanes < high)
-            f.choose(whole, lambda: pairs(i), lambda: singly(i))
+            if g.memory:
+                singly(i)
+            else:
+                whole = f.both(f.both(step.equals(2), i >= low), i + g.lanes < high)
+                f.choose(whole, lambda: pairs(i), lambda: singly(i))
 
     f.choose(step.equals(1), dense, strided)
     return f
