@@ -107,3 +107,14 @@ def test_results_are_named() -> None:
 def test_integer_arguments_take_no_floats(name):
     with pytest.raises(TypeError):
         getattr(tocha.ones(3, 3), name)(2.0)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_topk_of_many_with_ties_and_nan(largest: bool) -> None:
+    rng = np.random.default_rng(8)
+    for values in (rng.standard_normal((4, 200)), rng.integers(-9, 9, (4, 200)).astype(np.float64)):
+        values[1, 7] = np.nan
+        found, places = torch.topk(torch.from_numpy(values), 9, -1, largest)
+        ranked = np.sort(np.where(np.isnan(values), np.inf, values), -1)
+        np.testing.assert_array_equal(np.where(np.isnan(found), np.inf, found), ranked[:, ::-1][:, :9] if largest else ranked[:, :9])
+        np.testing.assert_array_equal(np.take_along_axis(values, places.numpy(), -1), found)

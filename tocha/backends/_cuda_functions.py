@@ -273,6 +273,13 @@ class Functions:
     # ---- order and scans
 
     @staticmethod
+    def extreme_places(a: Any, k: int, axis: int, largest: bool) -> Any:
+        """Where the k largest (or smallest) elements along an axis are, in any order."""
+        n = a.shape[axis]
+        found = cupy.argpartition(a, n - k if largest else k - 1, axis=axis)
+        return found[(slice(None),) * axis + (slice(n - k, n) if largest else slice(0, k),)]
+
+    @staticmethod
     def lexsort(keys: Sequence[Any]) -> Any:
         """CuPy's takes one array of keys."""
         return cupy.lexsort(cupy.stack(tuple(keys)))

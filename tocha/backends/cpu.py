@@ -306,6 +306,25 @@ def lstm_cell(*arrays: Any) -> Any:
     return native.recurrent().lstm_cell(*arrays)
 
 
+# ---- order
+
+
+def extreme_places(a: Any, k: int, axis: int, largest: bool) -> Any:
+    """Where the k largest (or smallest) elements along an axis are, in any order.
+
+    NumPy partitions values several times faster than indices: the k-th value tells which elements belong, unless some equal it.
+    """
+    n = a.shape[axis]
+    if a.dtype.kind in "fi" and a.dtype.itemsize >= 4 and axis == a.ndim - 1 and a.size:
+        place = n - k if largest else k - 1
+        limit = np.partition(a, place, axis=-1)[..., place : place + 1]
+        chosen = a >= limit if largest else a <= limit
+        if (np.count_nonzero(chosen, axis=-1) == k).all():
+            return (np.flatnonzero(chosen) % n).reshape(*a.shape[:-1], k)
+    found = np.argpartition(a, n - k if largest else k - 1, axis=axis)
+    return found[(slice(None),) * axis + (slice(n - k, n) if largest else slice(0, k),)]
+
+
 # ---- products
 
 

@@ -57,8 +57,7 @@ def topk(xp: Any, input: Any, *, k: int, dim: int, largest: bool) -> Any:
     n = input.shape[dim]
     lead = (slice(None),) * dim
     if 0 < k < n // 8:  # choose first, sort only the chosen
-        chosen = xp.argpartition(input, n - k if largest else k - 1, axis=dim)
-        chosen = chosen[(*lead, slice(n - k, n) if largest else slice(0, k))]
+        chosen = xp.extreme_places(input, k, dim, largest)
         values = take(xp, input, chosen, dim)
         within = order(xp, values, dim, largest)
         return take(xp, values, within, dim), take(xp, chosen, within, dim)
