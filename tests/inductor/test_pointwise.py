@@ -219,3 +219,18 @@ def test_functions_in_place_give_the_bits_of_those_that_make_a_new_tensor(name: 
         written = source.clone(memory_format=torch.preserve_format)
         assert getattr(written, name + "_")() is written
         assert torch.allclose(written, getattr(source, name)(), rtol=0, atol=0, equal_nan=True)
+
+
+def test_out_is_written_by_the_kernel_itself_or_as_ever() -> None:
+    x, y = torch.linspace(-3, 3, 1000), torch.linspace(1, 2, 1000)
+    out = torch.empty(1000)
+    place = out.data_ptr()
+    assert torch.add(x, y, out=out) is out and torch.equal(out, x + y)
+    assert torch.tanh(x, out=out) is out and torch.equal(out, torch.tanh(x))
+    assert (out.data_ptr(), out._version) == (place, 2)
+    both = torch.cat([x, y])
+    with pytest.raises(RuntimeError, match="single memory location"):
+        torch.add(both[:-1], both[1:], out=both[1:])
+    assert torch.equal(torch.mul(x, y, out=x), torch.linspace(-3, 3, 1000) * y)
+    with pytest.raises(RuntimeError, match="automatic differentiation"):
+        torch.add(x, y.requires_grad_(), out=out)
