@@ -1,10 +1,14 @@
 """A convolutional network trained on the scikit-learn digits against real torch's losses.
 
-The run is chaotic: after some 30 steps torch itself differs between machines by more than any tolerance, so
-only the first ones are compared.
+Training amplifies last bits: from step 31 on, torch's own losses depend on the instruction set and the number of threads its kernels are
+chosen by (21 settings of ATEN_CPU_CAPABILITY, ONEDNN_MAX_CPU_ISA and threads gave the 17 runs in fixtures/digits_losses.json, up to 0.6
+apart). So the first steps are compared with all of them, and the whole run has to be one of them.
 """
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,16 +17,13 @@ import tocha as torch
 import tocha.nn.functional as F
 from tocha import nn
 
-# torch 2.13, seed 0, learning rate 0.1, momentum 0.9, batches of 50.
-LOSSES = [
-    2.2947674, 2.2267313, 2.1010199, 1.8248911, 1.5609558, 1.3737473,
-    1.2869639, 1.6176091, 1.2709502, 0.4833039, 0.7551790, 0.3560216,
-    0.3229843, 0.2948463, 0.1934469, 0.5744016, 0.5131666, 1.0656704,
-    0.5635787, 0.1308557, 0.1565500, 0.1341041, 0.2796786, 0.1902284,
-]  # fmt: skip
+# torch 2.13, seed 0, learning rate 0.1, momentum 0.9, batches of 50, 5 epochs of 30 steps; by the settings that give each run.
+RUNS = {k: np.array(v) for k, v in json.loads((Path(__file__).parent / "fixtures" / "digits_losses.json").read_text()).items()}
+AGREEING = 30  # steps over which all of torch's runs agree
 
 
-def test_first_steps() -> None:
+def losses() -> list[float]:
+    """The losses of 150 steps."""
     datasets = pytest.importorskip("sklearn.datasets")
     pixels, labels = datasets.load_digits(return_X_y=True)
     x = torch.tensor(pixels / 16.0, dtype=torch.float32).view(-1, 1, 8, 8)
@@ -39,11 +40,20 @@ def test_first_steps() -> None:
         nn.Linear(512, 10),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    losses = []
-    for i in range(0, 50 * len(LOSSES), 50):
-        loss = F.cross_entropy(model(x[i : i + 50]), y[i : i + 50])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    np.testing.assert_allclose(losses, LOSSES, rtol=0, atol=1e-5)
+    found = []
+    for _ in range(5):
+        for i in range(0, 1500, 50):
+            loss = F.cross_entropy(model(x[i : i + 50]), y[i : i + 50])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+    return found
+
+
+def test_whole_run_is_one_of_torch() -> None:
+    ours = np.array(losses())
+    apart = {name: float(np.abs(run - ours).max()) for name, run in RUNS.items()}
+    for run in RUNS.values():
+        np.testing.assert_allclose(ours[:AGREEING], run[:AGREEING], rtol=0, atol=5e-5)
+    assert min(apart.values()) < 1e-4, apart
