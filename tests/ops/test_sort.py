@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tocha
@@ -114,7 +115,9 @@ def test_topk_of_many_with_ties_and_nan(largest: bool) -> None:
     rng = np.random.default_rng(8)
     for values in (rng.standard_normal((4, 200)), rng.integers(-9, 9, (4, 200)).astype(np.float64)):
         values[1, 7] = np.nan
-        found, places = torch.topk(torch.from_numpy(values), 9, -1, largest)
+        found, places = tocha.topk(tocha.from_numpy(values), 9, -1, largest)
         ranked = np.sort(np.where(np.isnan(values), np.inf, values), -1)
-        np.testing.assert_array_equal(np.where(np.isnan(found), np.inf, found), ranked[:, ::-1][:, :9] if largest else ranked[:, :9])
+        np.testing.assert_array_equal(
+            np.where(np.isnan(found), np.inf, found), ranked[:, ::-1][:, :9] if largest else ranked[:, :9]
+        )
         np.testing.assert_array_equal(np.take_along_axis(values, places.numpy(), -1), found)

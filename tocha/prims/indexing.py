@@ -309,7 +309,8 @@ def nonzero(xp: Any, input: Any) -> Any:
     """One row of indices for every element that isn't zero."""
     if input.ndim == 0:
         return xp.zeros((int(bool(input)), 0), xp.int64)
-    rest = xp.flatnonzero(input if input.dtype.kind == "b" else xp.ne(input, 0))  # faster than nonzero's own way through dimensions
+    # In one dimension and divided: several times faster than the way through dimensions of `nonzero`.
+    rest = xp.flatnonzero(input if input.dtype.kind == "b" else xp.ne(input, 0))
     out = xp.empty((input.ndim, rest.size), xp.int64)
     for d in range(input.ndim - 1, 0, -1):
         n = input.shape[d]
