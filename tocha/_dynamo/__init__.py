@@ -1,23 +1,70 @@
-"""torch._dynamo: names that libraries take from the compiler's front."""
+"""torch._dynamo: capture of Python programs as graphs of tensor operations.
+
+`bytecode` is the instructions, `frame` and `interpreter` run them, `tracer` (with `attributes`, `calls`, `rules`) runs them on fakes with
+provenance, `world` and `source` say where values come from, `guards` check it, `recorder` holds the graph, `rebuild` writes the epilogue,
+`segments` drives, `backends` compile.
+"""
 
 from __future__ import annotations
 
-from tocha._dynamo.eval_frame import OptimizedModule
+from collections.abc import Callable
+from typing import Any
+
+from tocha._dynamo import config, exc, testing, utils
+from tocha._dynamo.backends import list_backends, lookup_backend, register_backend
+from tocha._dynamo.eval_frame import OptimizedModule, reset
+from tocha._dynamo.report import Explanation, listeners
 from tocha.compiler import (
     allow_in_graph,
     assume_constant_result,
     disable,
     is_compiling,
-    reset,
     substitute_in_graph,
 )
+from tocha.compiler import compile as _compile
 
 __all__ = [
-    "OptimizedModule",
-    "allow_in_graph",
-    "assume_constant_result",
-    "disable",
-    "is_compiling",
-    "reset",
-    "substitute_in_graph",
-]
+    "OptimizedModule", "allow_in_graph", "assume_constant_result", "config", "disable", "exc", "explain", "graph_break", "is_compiling",
+    "list_backends", "lookup_backend", "mark_dynamic", "mark_static", "maybe_mark_dynamic", "optimize", "register_backend", "reset",
+    "run", "substitute_in_graph", "testing", "utils",
+]  # fmt: skip
+
+
+def explain(f: Callable[..., Any], *extra_args: Any, **extra_kwargs: Any) -> Any:
+    """Run `f` captured and say what happened: `explain(f)(*args)` gives graphs, breaks with their places, guards."""
+
+    def inner(*args: Any, **kwargs: Any) -> Explanation:
+        found = Explanation()
+        listeners.append(found)
+        try:
+            _compile(f, backend="eager")(*args, **kwargs)
+        finally:
+            listeners.remove(found)
+        return found
+
+    return inner(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else inner
+
+
+def optimize(backend: Any = "inductor", *, nopython: bool = False, **options: Any) -> Callable[[Any], Any]:
+    """torch.compile's older form, a decorator."""
+    return lambda fn: _compile(fn, backend=backend, fullgraph=nopython)
+
+
+def graph_break(msg: str = "") -> None:
+    """End the graph here."""
+
+
+def mark_dynamic(t: Any, index: Any, **bounds: Any) -> None:
+    """Note that a tensor's size will vary: graphs are for given sizes, so each is captured anew."""
+
+
+maybe_mark_dynamic = mark_dynamic
+
+
+def mark_static(t: Any, index: Any = None) -> None:
+    """Note that a tensor's size will not vary."""
+
+
+def run(fn: Any = None) -> Any:
+    """A function as it is."""
+    return fn

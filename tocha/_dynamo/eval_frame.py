@@ -1,24 +1,108 @@
-"""torch._dynamo.eval_frame: the module that torch.compile makes of a module."""
+"""torch._dynamo.eval_frame: compiled functions and modules, as callers see them."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import types
+import weakref
+from collections.abc import Callable
 from typing import Any
 
+from tocha._dynamo import config, report
+from tocha._dynamo.backends import lookup_backend
+from tocha._dynamo.bytecode import decode
+from tocha._dynamo.frame import Frame, bind, is_generator
+from tocha._dynamo.segments import Frames, Program
+from tocha.dispatch.override import stacks
 from tocha.nn import Module
 
-__all__ = ["OptimizedModule"]
+__all__ = ["OptimizedModule", "compile_callable", "reset", "stance"]
+
+_programs: weakref.WeakSet[Program] = weakref.WeakSet()
+#: The stance in force: "default", "force_eager", "eager_on_recompile" or "fail_on_recompile".
+stance = ["default"]
+
+
+def reset() -> None:
+    """Forget every captured segment."""
+    for program in list(_programs):
+        program.segments.clear()
+        program.plain.clear()
+
+
+def _call_object(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    return self(*args, **kwargs)
+
+
+def compile_callable(fn: Callable[..., Any], backend: Any, options: dict[str, Any], fullgraph: bool) -> Callable[..., Any]:
+    """`fn` through captured segments."""
+    function, bound = fn, ()
+    if isinstance(fn, types.MethodType) and isinstance(fn.__func__, types.FunctionType):
+        function, bound = fn.__func__, (fn.__self__,)
+    elif not isinstance(fn, types.FunctionType):
+        function, bound = _call_object, (fn,)
+    assert isinstance(function, types.FunctionType)
+    program = Program(getattr(fn, "__qualname__", type(fn).__name__), lookup_backend(backend), options, fullgraph)
+    _programs.add(program)
+    code, names = function.__code__, function.__code__.co_varnames[: function.__code__.co_argcount]
+    simple = not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS) and not code.co_kwonlyargcount
+    unsupported = decode(code).unsupported or ("a generator" if is_generator(code) else None)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if unsupported or config.disable or report.capturing_now or stacks.function_modes or stacks.interpreters or stance[0] == "force_eager":
+            return fn(*args, **kwargs)
+        given = (*bound, *args)
+        if simple and not kwargs and len(given) == len(names):
+            local = dict(zip(names, given, strict=True))
+        else:
+            try:
+                local = bind(code, function.__qualname__, function.__defaults__, function.__kwdefaults__, given, kwargs)
+            except TypeError:
+                return fn(*args, **kwargs)
+        if function.__closure__:
+            local.update(zip(code.co_freevars, function.__closure__, strict=True))
+        return program.run(Frames([Frame(code, function.__globals__, local)]), lambda: fn(*args, **kwargs))
+
+    call._dynamo_program = program  # type: ignore[attr-defined]
+    return call
+
+
+def compiled_function(fn: Callable[..., Any], backend: Any, options: dict[str, Any], fullgraph: bool) -> Callable[..., Any]:
+    """`compile_callable` with the function's name and text."""
+    call = compile_callable(fn, backend, options, fullgraph)
+    try:
+        functools.update_wrapper(call, fn)
+    except AttributeError:
+        pass
+    call._torchdynamo_orig_callable = fn  # type: ignore[attr-defined]
+    return call
 
 
 class OptimizedModule(Module):
     """A module as torch.compile returns it: the original is `_orig_mod`, whose attributes it answers with."""
 
-    def __init__(self, mod: Module) -> None:
+    def __init__(self, mod: Module, call: Callable[..., Any] | None = None) -> None:
         super().__init__()
         self._orig_mod = mod
+        self.__dict__["_dynamo_call"] = mod if call is None else call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__dict__["_dynamo_call"](*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The original's call."""
-        return self._orig_mod(*args, **kwargs)
+        return self.__dict__["_dynamo_call"](*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        return OptimizedModule, (self._orig_mod,)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        import copy
+
+        return self.__dict__["_remake"](copy.deepcopy(self._orig_mod, memo)) if "_remake" in self.__dict__ else OptimizedModule(
+            copy.deepcopy(self._orig_mod, memo)
+        )  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
         if name == "_orig_mod":
@@ -30,3 +114,5 @@ class OptimizedModule(Module):
             super().__setattr__(name, value)
         else:
             setattr(self._orig_mod, name, value)
+
+

@@ -1,0 +1,289 @@
+"""Attribute access of the tracer: Python's own lookup, step by step, with guards for what came from before."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+from tocha._dynamo import calls
+from tocha._dynamo.exc import Break
+from tocha._dynamo.frame import NULL
+from tocha._dynamo.generators import Generator
+from tocha._dynamo.interpreter import Interpreter
+from tocha._dynamo.source import Source
+from tocha._dynamo.world import DELETED, World
+from tocha.nn import Module, Parameter
+from tocha.tensor import Tensor
+
+_TABLES = ("_parameters", "_modules", "_buffers")
+#: Attributes of tensors that are known while tracing and that the tensors' guards cover.
+_GEOMETRY = frozenset(
+    ("shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_leaf", "itemsize", "nbytes", "is_cuda", "is_cpu", "is_meta")
+)
+_HIDDEN = frozenset(("grad_fn", "_version", "_base", "_backward_hooks", "_a", "_node", "_vc", "_view", "_extra", "__dict__"))
+_SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
+
+
+class Attributes(Interpreter):
+    """getattr, setattr and super of the tracer."""
+
+    world: World
+
+    # Supplied by the tracer.
+    def nested(self, fn: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        raise NotImplementedError
+
+    def getattr(self, obj: Any, name: str) -> Any:
+        kind = type(obj)
+        if isinstance(obj, Tensor):
+            return self._of_tensor(obj, name)
+        if kind is types.ModuleType:
+            return self._of_package(obj, name)
+        if isinstance(obj, type):
+            return self._of_class(obj, name)
+        if kind is super:
+            mro = obj.__self_class__.__mro__
+            return self._of_object(obj.__self__, name, mro[mro.index(obj.__thisclass__) + 1 :], True)
+        if kind is types.MethodType and name not in ("__self__", "__func__", "__call__"):
+            return self.getattr(obj.__func__, name)
+        if kind is types.FunctionType:
+            return self._of_function(obj, name)
+        if kind in calls.BUILTIN_CLASSES or kind in calls.NATIVE or isinstance(obj, Generator) or kind.__module__ == "builtins":
+            return getattr(obj, name)
+        return self._of_object(obj, name, kind.__mro__)
+
+    def _of_tensor(self, obj: Tensor, name: str) -> Any:
+        if name in _GEOMETRY:
+            return getattr(obj, name)
+        if name in _HIDDEN:
+            raise Break(f"Tensor.{name} is read")
+        known = self.world.known.get(id(obj))
+        if known is not None:
+            if name == "grad":
+                return self.world.enter(known.real.grad, known.source.attribute("grad")) if known.real.is_leaf else None
+            if name in known.real.__dict__:
+                return self.world.enter(known.real.__dict__[name], known.source.attribute(name))
+            if not hasattr(type(obj), name):
+                known.source.check(f"has no attribute {name}", "{c0} not in {v}.__dict__", name)
+        elif name == "grad":
+            raise Break("Tensor.grad of a computed tensor is read")
+        return getattr(obj, name)
+
+    def _of_package(self, obj: Any, name: str) -> Any:
+        written = self.world.overlay.get((id(obj), name), NULL)
+        if written is not NULL:
+            return written
+        value = getattr(obj, name)
+        if calls.ours(obj.__name__) and isinstance(value, (types.FunctionType, type, types.ModuleType, types.BuiltinFunctionType)):
+            source = self.world.source_of(obj)
+            if source is not None and id(value) in calls.torch_functions():
+                return self.world.enter(value, source.attribute(name)) if calls.patched(obj, name, value) else value
+            return value
+        return self.world.enter(value, self.world.constant(obj, obj.__name__).attribute(name))
+
+    def _of_class(self, cls: type, name: str) -> Any:
+        if name in ("__name__", "__qualname__", "__module__", "__mro__", "__bases__", "__doc__", "__dict__"):
+            return getattr(cls, name)
+        found = calls.lookup(cls, name)
+        if found is None:
+            return getattr(cls, name)  # of the metaclass, or an error
+        if isinstance(found, types.FunctionType):
+            self._check_class(cls, name, found)
+            return found
+        value = getattr(cls, name)
+        if isinstance(value, types.MethodType):
+            return types.MethodType(value.__func__, value.__self__)
+        if calls.outside(cls) or isinstance(value, (*calls.NATIVE, *_SLOTS)):
+            return value
+        return self.world.enter(value, self.world.constant(cls).attribute(name))
+
+    def _of_function(self, fn: types.FunctionType, name: str) -> Any:
+        if name in ("__get__", "__call__"):
+            return getattr(fn, name)
+        value = getattr(fn, name)
+        if id(fn) in self.world.made:
+            return value
+        return self.world.enter(value, self.world.constant(fn).attribute(name))
+
+    def _check_class(self, cls: type, name: str, found: Any) -> None:
+        """Guard what a class defines, unless it is this package's own or the standard library's."""
+        if not calls.outside(cls) and id(cls) not in self.world.made:
+            for c in cls.__mro__:
+                if name in vars(c):
+                    if not calls.ours(c.__module__):
+                        source = self.world.constant(c)
+                        source.check(f"{name} is as it was", "{v}.__dict__[{c0}] is {c1}", name, found)
+                    return
+
+    # ---- objects
+
+    def _of_object(self, obj: Any, name: str, mro: tuple[type, ...], by_super: bool = False) -> Any:
+        kind = type(obj)
+        source = self.world.source_of(obj)
+        own = calls.lookup(kind, "__getattribute__")
+        if isinstance(own, types.FunctionType):
+            raise Break(f"an attribute of a {kind.__name__}, which has a __getattribute__ of its own")
+        if name == "__class__":
+            return kind
+        if name == "__dict__":
+            return obj.__dict__ if source is None else self.world.view(obj, source)
+        found = next((vars(c)[name] for c in mro if name in vars(c)), NULL)
+        if found is not NULL and hasattr(type(found), "__set__"):
+            return self._described(obj, name, found, source)
+        if not by_super:
+            value = self._in_instance(obj, name, source)
+            if value is not NULL:
+                return value
+        if found is not NULL:
+            if source is not None and not by_super and hasattr(obj, "__dict__"):
+                source.check(f"has no {name} of its own", "{c0} not in {v}.__dict__", name)
+            return self._bound(obj, kind, name, found, mro)
+        fallback = calls.lookup(kind, "__getattr__")
+        if fallback is not None and not by_super:
+            if fallback is calls.MODULE_GETATTR:
+                raise AttributeError(f"'{kind.__name__}' object has no attribute '{name}'")
+            return self.nested(fallback, (obj, name))
+        raise AttributeError(f"'{kind.__name__}' object has no attribute '{name}'")
+
+    def _in_instance(self, obj: Any, name: str, source: Source | None) -> Any:
+        """An attribute of the object's own, NULL if it has none."""
+        if source is None:
+            return getattr(obj, "__dict__", {}).get(name, NULL)
+        written = self.world.overlay.get((id(obj), name), NULL)
+        if written is DELETED:
+            raise AttributeError(f"'{type(obj).__name__}' object has no attribute '{name}'")
+        if written is not NULL:
+            return written
+        if id(obj) in self.world.viewed:
+            found = self.world.viewed[id(obj)]
+            if name in found:
+                return found[name]
+        else:
+            held = getattr(obj, "__dict__", {})
+            if name in held:
+                return self.world.enter(held[name], source.attribute(name))
+        if isinstance(obj, Module):
+            for table in _TABLES:
+                held = obj.__dict__.get(table, {})
+                if name in held:
+                    entered = self.world.known.get(id(held))
+                    if entered is not None:
+                        return entered.value[name]
+                    return self.world.enter(held[name], source.child(f"{{}}.{table}[{name!r}]", f"{{}}.{name}"))
+        return NULL
+
+    def _described(self, obj: Any, name: str, found: Any, source: Source | None) -> Any:
+        """The value that a data descriptor gives."""
+        if isinstance(found, property):
+            if found.fget is None:
+                raise AttributeError(f"property '{name}' of '{type(obj).__name__}' object has no getter")
+            self._check_class(type(obj), name, found)
+            return self.nested(found.fget, (obj,))
+        if isinstance(found, _SLOTS):
+            if source is None:
+                return found.__get__(obj)
+            written = self.world.overlay.get((id(obj), name), NULL)
+            return self.world.read(obj, name, None if written is not NULL else found.__get__(obj), source.attribute(name))
+        getter = calls.python_method(found, "__get__")
+        if getter is None:
+            raise Break(f"a descriptor of class {type(found).__name__}")
+        return self.nested(getter, (self.world.enter(found, self._class_part(obj, name)), obj, type(obj)))
+
+    def _class_part(self, obj: Any, name: str) -> Source:
+        owner = next(c for c in type(obj).__mro__ if name in vars(c))
+        return self.world.constant(owner).child("{}.__dict__[" + repr(name) + "]", f"{{}}.{name}")
+
+    def _bound(self, obj: Any, kind: type, name: str, found: Any, mro: tuple[type, ...]) -> Any:
+        """What a class attribute is as seen from an instance."""
+        self._check_class(kind, name, found)
+        if isinstance(found, types.FunctionType):
+            return types.MethodType(found, obj)
+        if isinstance(found, classmethod):
+            return types.MethodType(found.__func__, kind)
+        if isinstance(found, staticmethod):
+            return found.__func__
+        if isinstance(found, functools.cached_property):
+            value = self.nested(found.func, (obj,))
+            self._store(obj, name, value)
+            return value
+        if isinstance(found, calls.NATIVE):
+            return found.__get__(obj, kind) if hasattr(found, "__get__") else found
+        if hasattr(type(found), "__get__"):
+            getter = calls.python_method(found, "__get__")
+            if getter is None:
+                raise Break(f"a descriptor of class {type(found).__name__}")
+            return self.nested(getter, (self.world.enter(found, self._class_part(obj, name)), obj, kind))
+        return found if calls.is_constant(found) else self.world.enter(found, self._class_part(obj, name))
+
+    # ---- writing
+
+    def setattr(self, obj: Any, name: str, value: Any) -> None:
+        kind = type(obj)
+        if isinstance(obj, Tensor):
+            raise Break(f"Tensor.{name} is set")
+        if isinstance(obj, (type, types.ModuleType)) or kind in calls.BUILTIN_CLASSES:
+            raise Break(f"an attribute of {getattr(obj, '__name__', kind.__name__)} is set")
+        if kind is types.FunctionType:
+            if id(obj) not in self.world.made:
+                raise Break("an attribute of a function is set")
+            setattr(obj, name, value)
+            return
+        setter = calls.lookup(kind, "__setattr__")
+        if setter is calls.MODULE_SETATTR:
+            self._set_on_module(obj, name, value)
+        elif isinstance(setter, types.FunctionType):
+            self.nested(setter, (obj, name, value))
+        else:
+            self.set_plainly(obj, name, value)
+
+    def set_plainly(self, obj: Any, name: str, value: Any) -> None:
+        """object.__setattr__."""
+        found = calls.lookup(type(obj), name)
+        if isinstance(found, property):
+            if found.fset is None:
+                raise AttributeError(f"property '{name}' of '{type(obj).__name__}' object has no setter")
+            self.nested(found.fset, (obj, value))
+        elif found is not None and hasattr(type(found), "__set__") and not isinstance(found, _SLOTS):
+            putter = calls.python_method(found, "__set__")
+            if putter is None:
+                raise Break(f"a descriptor of class {type(found).__name__} is set")
+            self.nested(putter, (self.world.enter(found, self._class_part(obj, name)), obj, value))
+        else:
+            self._store(obj, name, value)
+
+    def _store(self, obj: Any, name: str, value: Any) -> None:
+        source = self.world.source_of(obj)
+        if source is None:
+            object.__setattr__(obj, name, value)
+        elif id(obj) in self.world.viewed:
+            self.world.viewed[id(obj)][name] = value
+        elif hasattr(obj, "__dict__") or isinstance(calls.lookup(type(obj), name), _SLOTS):
+            self.world.write(obj, name, value)
+        else:
+            object.__setattr__(obj, name, value)  # raises what Python raises
+
+    def _set_on_module(self, obj: Module, name: str, value: Any) -> None:
+        held = obj.__dict__
+        if isinstance(value, (Parameter, Module)) or name in held.get("_parameters", ()) or name in held.get("_modules", ()):
+            raise Break(f"the parameter or child {name} of a module is set")
+        if self.world.source_of(obj) is None or any(id(held.get(t)) in self.world.known for t in _TABLES):
+            raise Break(f"the attribute {name} of a module whose tables were looked at is set")
+        self.set_plainly(obj, name, value) if name not in held.get("_buffers", ()) else self._store(obj, name, value)
+
+    def delattr(self, obj: Any, name: str) -> None:
+        kind = type(obj)
+        if isinstance(obj, (Tensor, type, types.ModuleType, Module)) or isinstance(calls.lookup(kind, "__delattr__"), types.FunctionType):
+            raise Break(f"an attribute of a {kind.__name__} is deleted")
+        if self.world.source_of(obj) is None:
+            delattr(obj, name)
+        elif id(obj) in self.world.viewed:
+            raise Break(f"an attribute of a {kind.__name__} is deleted")
+        else:
+            self.getattr(obj, name)
+            self.world.write(obj, name, DELETED)
+
+    def load_super(self, sup: Any, cls: Any, obj: Any, name: str) -> Any:
+        if sup is not super:
+            raise Break("`super` is not the builtin")
+        return self.getattr(super(cls, obj), name)

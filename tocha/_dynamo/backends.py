@@ -1,0 +1,102 @@
+"""Backends: what turns a captured graph into a callable. A backend takes a GraphModule and example inputs, and returns a callable of
+such inputs that returns a tuple (or list) of tensors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from tocha._dynamo.exc import BackendCompilerFailed
+
+log = logging.getLogger("torch._dynamo")
+Backend = Callable[..., Callable[..., Any]]
+_backends: dict[str, Backend] = {}
+_DEBUG = frozenset(("eager", "aot_eager"))
+
+
+def register_backend(compiler_fn: Any = None, name: str | None = None, tags: Any = ()) -> Any:
+    """Register a backend under its function's name, or another; also a decorator with arguments."""
+    if compiler_fn is None:
+        return lambda fn: register_backend(fn, name, tags)
+    _backends[name or compiler_fn.__name__] = compiler_fn
+    return compiler_fn
+
+
+def list_backends(exclude_tags: Any = ("debug", "experimental")) -> list[str]:
+    """The names that `backend` takes; those for debugging only if not excluded."""
+    return sorted(n for n in _backends if not ("debug" in (exclude_tags or ()) and n in _DEBUG))
+
+
+def lookup_backend(backend: Any) -> Backend:
+    """The backend of a name; a callable is its own."""
+    if callable(backend):
+        return backend  # type: ignore[no-any-return]
+    if backend not in _backends:
+        raise InvalidBackend(f"Invalid backend: {backend!r}, see `torch._dynamo.list_backends()` for available backends.")
+    return _backends[backend]
+
+
+class InvalidBackend(RuntimeError):
+    """No backend has this name."""
+
+
+def compile_graph(backend: Backend, module: Any, inputs: list[Any], options: dict[str, Any]) -> Callable[..., Any]:
+    """The backend's callable; BackendCompilerFailed if it raises."""
+    try:
+        made = backend(module, inputs, **options)
+    except Exception as error:
+        raise BackendCompilerFailed(backend, error) from error
+    if not callable(made):
+        raise BackendCompilerFailed(backend, TypeError(f"the backend must return a callable, got {type(made).__name__}"))
+    return made
+
+
+@register_backend
+def eager(gm: Any, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
+    """The graph as captured, operator by operator."""
+    return gm.forward  # type: ignore[no-any-return]
+
+
+@register_backend
+def aot_eager(gm: Any, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
+    """The graph after AOTAutograd: functional, with its backward, node by node."""
+    from tocha.aot import runtime
+
+    return _ahead(gm, example_inputs, runtime.by_running)
+
+
+@register_backend
+def inductor(gm: Any, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
+    """The graph after AOTAutograd, as native code."""
+    from tocha.aot import runtime
+
+    try:
+        from tocha import _inductor  # type: ignore[attr-defined]
+    except ImportError:
+        return _ahead(gm, example_inputs, runtime.by_running)
+    return _ahead(gm, example_inputs, _inductor.compile_graph)
+
+
+def _ahead(gm: Any, example_inputs: list[Any], compiler: Any) -> Callable[..., Any]:
+    """AOTAutograd's function; the graph as captured where that can't be, for a reason that is logged."""
+    from tocha.aot import joint, runtime, trace
+    from tocha.backends import namespace
+
+    def function(*inputs: Any) -> list[Any]:
+        return list(gm.forward(*inputs))
+
+    try:
+        made = runtime.compile(function, example_inputs, compiler)
+    except (joint.Unsupported, trace.DataDependent) as why:
+        log.info("the graph runs eagerly: %s", why)
+        return gm.forward  # type: ignore[no-any-return]
+    if not made.traced.mutated:
+        return made
+
+    def call(*inputs: Any) -> Any:
+        if len({namespace(t._a).memory_id(t._a) for t in inputs}) < len(inputs):  # writes to one input would show in another
+            return gm.forward(*inputs)
+        return made(*inputs)
+
+    return call

@@ -1,0 +1,54 @@
+"""torch._dynamo.exc: what capture raises."""
+
+from __future__ import annotations
+
+__all__ = ["BackendCompilerFailed", "InternalTorchDynamoError", "RecompileLimitExceeded", "TorchDynamoException", "Unsupported", "UserError"]
+
+
+class TorchDynamoException(RuntimeError):
+    """Base of the errors of this package."""
+
+
+class InternalTorchDynamoError(TorchDynamoException):
+    """A fault in capture itself."""
+
+
+class Unsupported(TorchDynamoException):
+    """With fullgraph=True: the function has a graph break. The message names it and its place."""
+
+
+class RecompileLimitExceeded(Unsupported):
+    """With fullgraph=True: more variants were needed than config.recompile_limit."""
+
+
+class UserError(Unsupported):
+    """The program asks for something that capture can't do."""
+
+
+class BackendCompilerFailed(TorchDynamoException):
+    """The backend raised `inner_exception`."""
+
+    def __init__(self, backend_fn: object, inner_exception: BaseException) -> None:
+        name = getattr(backend_fn, "__name__", type(backend_fn).__name__)
+        super().__init__(f"backend={name!r} raised:\n{type(inner_exception).__name__}: {inner_exception}")
+        self.backend_name, self.inner_exception = name, inner_exception
+
+
+class Break(Exception):
+    """This instruction can't be part of the graph: the segment ends before it."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.reason, self.hint = reason, hint
+
+
+class Restart(Exception):
+    """Trace the segment again and end it before instruction number `at`: it ran into a break halfway."""
+
+    def __init__(self, at: int, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.at, self.reason, self.hint = at, reason, hint
+
+
+class Refused(Exception):
+    """The segment can't be captured at all; it runs in plain Python."""

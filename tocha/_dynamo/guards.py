@@ -1,0 +1,183 @@
+"""Guards: the sources' checks as one Python function, the prologue.
+
+    prologue(frames) -> the wanted values, as a tuple, or the number of the check that failed
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tocha._dynamo.source import Constants, Source
+from tocha.autograd.mode import state
+from tocha.dispatch.override import stacks
+from tocha.dtypes import get_default_dtype
+from tocha.tensor import Tensor
+
+_ERRORS = "(AttributeError, KeyError, IndexError, TypeError, ValueError, NameError)"
+
+
+class Guards:
+    """All roots and cross checks of a segment."""
+
+    def __init__(self) -> None:
+        self.roots: list[Source] = []
+        self._found: dict[str, Source] = {}
+        self._constants: dict[int, Source] = {}
+        self.late: list[tuple[str, str, tuple[Source, ...]]] = []  # words, condition, the sources it compares
+
+    def root(self, template: str, label: str) -> Source:
+        """A source with no parent."""
+        if template not in self._found:
+            self._found[template] = Source(None, template, (), label)
+            self.roots.append(self._found[template])
+        return self._found[template]
+
+    def constant(self, value: Any, label: str) -> Source:
+        """The source of an object that is always the same one."""
+        found = self._constants.get(id(value))
+        if found is None:
+            found = self._constants[id(value)] = Source(None, "{0}", (value,), label)
+            self.roots.append(found)
+        return found
+
+    def compile(self, wanted: list[Source]) -> Prologue:
+        """The prologue, which returns the values of `wanted`."""
+        return Prologue(self, wanted)
+
+
+class Prologue:
+    """The compiled function and its text; `words[i]` says what check i asks."""
+
+    def __init__(self, guards: Guards, wanted: list[Source]) -> None:
+        self.words: list[str] = []
+        self._constants = Constants()
+        self._lines: list[str] = []
+        self._names: dict[int, str] = {}
+        for source in (*wanted, *[s for _, _, sources in guards.late for s in sources]):
+            source.want()
+        for root in guards.roots:
+            self._emit(root, None)
+        for words, condition, sources in guards.late:
+            self._condition(words, condition.format(*[self._names[id(s)] for s in sources]))
+        values = "".join(f"{self._names[id(s)]}, " for s in wanted)
+        body = "".join(f"        {line}\n" for line in [*self._lines, f"return ({values})"])
+        self.text = f"def prologue(frames):\n    try:\n{body}    except {_ERRORS}:\n        return -1\n"
+        scope = self._constants.scope
+        exec(compile(self.text, "<prologue>", "exec"), scope)
+        self.call: Callable[[Any], Any] = scope["prologue"]
+
+    def _emit(self, source: Source, parent: str | None) -> None:
+        if not _live(source):
+            return
+        names = [self._constants.name(c) for c in source.constants]
+        expression = _fill(source.template, parent, names)
+        if source.parent is None and source.constants:
+            name = expression
+        else:
+            name = f"v{len(self._names)}"
+            self._lines.append(f"{name} = {expression}")
+        self._names[id(source)] = name
+        for words, (condition, constants) in source.checks.items():
+            given = {"v": name, **{f"c{i}": self._constants.name(c) for i, c in enumerate(constants)}}
+            self._condition(f"{source.label}: {words}", condition.format(**given))
+        for child in source.children.values():
+            self._emit(child, name)
+
+    def _condition(self, words: str, condition: str) -> None:
+        self._lines.append(f"if not ({condition}): return {len(self.words)}")
+        self.words.append(words)
+
+    def failure(self, number: int) -> str:
+        """What check `number` asks, in words."""
+        return self.words[number] if number >= 0 else "a value that was there is no longer found"
+
+
+def _fill(template: str, parent: str | None, names: list[str]) -> str:
+    text = template if parent is None else template.replace("{}", parent)
+    for i, name in enumerate(names):
+        text = text.replace(f"{{{i}}}", name)
+    return text
+
+
+def _live(source: Source) -> bool:
+    return source.needed or bool(source.checks) or any(_live(c) for c in source.children.values())
+
+
+# ---- checks by kind
+
+
+def check_is(source: Source, value: Any) -> None:
+    """The very same object."""
+    if value is None or value is True or value is False:
+        source.check(f"is {value}", f"{{v}} is {value}")
+    else:
+        source.check(f"is {_short(value)}", "{v} is {c0}", value)
+
+
+def check_type(source: Source, value: Any) -> None:
+    """The same class."""
+    source.check(f"is a {type(value).__name__}", "type({v}) is {c0}", type(value))
+
+
+def check_equal(source: Source, value: Any) -> None:
+    """The same class and an equal value (of floats: the same bits, or both NaN)."""
+    kind = type(value)
+    if kind is int or kind is str:
+        source.check(f"== {value!r}", "type({v}) is {c0} and {v} == {c1}", kind, value)
+    elif kind in (float, complex):
+        source.check(f"== {value!r}", "type({v}) is {c0} and repr({v}) == {c1}", kind, repr(value))
+    else:
+        source.check(f"== {_short(value)}", "type({v}) is {c0} and {v} == {c1}", kind, value)
+
+
+def check_length(source: Source, value: Any) -> None:
+    """As many items."""
+    source.check(f"has {len(value)} items", "len({v}) == {c0}", len(value))
+
+
+def check_keys(source: Source, value: dict[Any, Any]) -> None:
+    """The same keys in the same order."""
+    source.check(f"has keys {_short(list(value))}", "[*{v}] == {c0}", list(value))
+
+
+def check_tensor(source: Source, t: Tensor) -> None:
+    """Class, shape, type, layout and place on the tape."""
+    a = t._a
+    words = f"is a {type(t).__name__} of shape {list(a.shape)}, {t.dtype}, strides {list(t.stride())}, requires_grad={t.requires_grad}"
+    key = (type(t), a.__class__, tuple(a.shape), a.dtype, tuple(a.strides), not t._rg, t._node is None)
+    source.check(words, "signature({v}) == {c0}".replace("signature", "{c1}"), key, signature)
+
+
+def signature(t: Any) -> tuple[Any, ...]:
+    """What of a tensor a graph depends on."""
+    a = t._a
+    return type(t), a.__class__, a.shape, a.dtype, a.strides, not t._rg, t._node is None
+
+
+def environment() -> tuple[Any, ...]:
+    """The state around a call that graphs depend on."""
+    cast = stacks.autocast
+    return (
+        state.grad, state.inference, state.enabled, get_default_dtype(), len(stacks.function_modes), len(stacks.interpreters),
+        None if cast is None else _autocast_key(stacks.autocast_state or cast),
+    )  # fmt: skip
+
+
+def _autocast_key(current: Any) -> Any:
+    enabled, kinds = getattr(current, "enabled", None), getattr(current, "dtypes", None)
+    return (tuple(enabled.items()) if enabled else None, tuple(kinds.items()) if kinds else None, getattr(current, "cache_enabled", None))
+
+
+def _short(value: Any) -> str:
+    text = getattr(value, "__qualname__", None) or repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+@functools.cache
+def literal_types() -> frozenset[type]:
+    """Classes whose values are compared by value and copied by writing them down."""
+    return frozenset((int, float, complex, str, bytes, np.bool_, np.int64, np.float64, np.float32))

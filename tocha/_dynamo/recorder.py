@@ -1,0 +1,207 @@
+"""The recorder: fakes for tensors, and a graph of the torch-level calls made on them.
+
+A fake is a tensor without data (`tocha.aot.trace`): it runs every operator, write and view, with autograd's bookkeeping, as an eager
+one would. While recording, a mode sees each public call and enters it into the graph, whoever makes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tocha import dtypes
+from tocha.aot import trace
+from tocha.aot.trace import TraceArray
+from tocha.autograd import mode
+from tocha.device import Size, device, layout, memory_format
+from tocha.dispatch.override import NO_DISPATCH, PLAIN
+from tocha.fx import Graph, GraphModule, Node
+from tocha.overrides import BaseTorchFunctionMode
+from tocha.tensor import Tensor, wrap_as
+from tocha._dynamo.exc import Break
+
+#: Calls that reach outside the graph.
+_OUTSIDE = frozenset(
+    (
+        "backward", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "data_ptr", "is_shared", "__deepcopy__",
+        "__reduce_ex__", "__setstate__", "numpy", "__array__", "tolist", "item", "untyped_storage", "storage", "share_memory_", "set_",
+        "resize_", "resize_as_", "__dlpack__", "requires_grad_", "as_subclass", "_make_subclass", "vmap", "pin_memory",
+    )
+)  # fmt: skip
+_OPERATORS = {
+    "__add__": operator.add, "__sub__": operator.sub, "__mul__": operator.mul, "__truediv__": operator.truediv,
+    "__floordiv__": operator.floordiv, "__mod__": operator.mod, "__pow__": operator.pow, "__matmul__": operator.matmul,
+    "__and__": operator.and_, "__or__": operator.or_, "__xor__": operator.xor, "__lshift__": operator.lshift,
+    "__rshift__": operator.rshift, "__lt__": operator.lt, "__le__": operator.le, "__eq__": operator.eq, "__ne__": operator.ne,
+    "__gt__": operator.gt, "__ge__": operator.ge, "__neg__": operator.neg, "__pos__": operator.pos, "__invert__": operator.invert,
+    "__abs__": operator.abs, "__getitem__": operator.getitem, "__setitem__": operator.setitem, "__iadd__": operator.iadd,
+    "__isub__": operator.isub, "__imul__": operator.imul, "__itruediv__": operator.itruediv, "__ifloordiv__": operator.ifloordiv,
+    "__imod__": operator.imod, "__ipow__": operator.ipow, "__iand__": operator.iand, "__ior__": operator.ior, "__ixor__": operator.ixor,
+}  # fmt: skip
+_REFLECTED = {f"__r{name[2:]}": op for name, op in _OPERATORS.items()}
+_WRITES = frozenset(name for name in _OPERATORS if name.startswith("__i") and name != "__invert__") | {"__setitem__"}
+_CONSTANTS = (
+    int, float, complex, str, bytes, bool, type(None), type(...), dtypes.dtype, device, layout, memory_format, Size, range, np.generic, np.dtype,
+)  # fmt: skip
+
+
+class Recorder(BaseTorchFunctionMode):
+    """Makes fakes of tensors and records what is done with them. `inputs` are the real tensors, in the placeholders' order."""
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self.nodes: dict[int, Node] = {}
+        self.inputs: list[Tensor] = []
+        self.kept: list[Any] = []  # fakes, so that their ids stay theirs
+        self.calls = 0
+        self.grad = bool(mode.state.grad)
+        self.where: str | None = None
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record the calls made inside, and leave the grad mode as it was."""
+        before = mode.is_grad_enabled()
+        try:
+            with trace.tracing(Graph()), self:
+                yield
+        finally:
+            if mode.is_grad_enabled() != before:
+                mode._set_grad(before)
+
+    def fake(self, t: Tensor, wish: str) -> Tensor:
+        """The stand-in of a real tensor, an input of the graph."""
+        if type(t) not in PLAIN or type(t) not in NO_DISPATCH:
+            raise Break(f"a tensor of class {type(t).__name__}, which has its own __torch_function__ or __torch_dispatch__")
+        if t._a.__class__ is not np.ndarray:
+            raise Break(f"a tensor on {t.device}, or lazily conjugated: only CPU tensors are captured")
+        if any(s < 0 for s in t._a.strides):
+            raise Break("a tensor with negative strides")
+        fake: Tensor = wrap_as(type(t), trace.placeholder("x", t._a))
+        if t.requires_grad:
+            fake._rg = True
+            if not t.is_leaf:
+                made = fake.view_as(fake)
+                fake._node, fake._nr = made._node, made._nr
+        node = self.graph.placeholder(re.sub(r"_(modules|parameters|buffers)\b|\W+", "_", wish).strip("_") or "x")
+        node.target = node.name
+        node.meta["example_value"] = fake
+        self.nodes[id(fake)] = node
+        self.inputs.append(t)
+        self.kept.append(fake)
+        return fake
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = func.__name__
+        if name in _OUTSIDE:
+            raise Break(f"Tensor.{name}() reaches outside the graph")
+        if name in ("__set__", "__delete__"):
+            raise Break("a tensor's attribute is set")
+        before = self.nodes_of(args, kwargs)
+        out = func(*args, **kwargs)
+        self.record(func, name, before, out)
+        return out
+
+    def nodes_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """Arguments as the graph has them."""
+        return tuple([self.argument(a) for a in args]), {k: self.argument(v) for k, v in kwargs.items()}
+
+    def argument(self, a: Any) -> Any:
+        kind = a.__class__
+        if isinstance(a, Tensor):
+            node = self.nodes.get(id(a))
+            if node is None:
+                raise Break("a tensor from outside what was captured is used")
+            return node
+        if isinstance(a, _CONSTANTS):
+            return a
+        if kind is tuple or kind is list:
+            return kind([self.argument(x) for x in a])
+        if isinstance(a, tuple) and hasattr(a, "_fields"):
+            return kind(*[self.argument(x) for x in a])
+        if kind is dict:
+            return {k: self.argument(v) for k, v in a.items()}
+        if kind is slice:
+            return slice(self.argument(a.start), self.argument(a.stop), self.argument(a.step))
+        raise Break(f"a {kind.__name__} is given to a function of the graph")
+
+    def record(self, func: Any, name: str, given: tuple[Any, Any], out: Any) -> None:
+        """Enter a call and its result."""
+        args, kwargs = given
+        writes = (name.endswith("_") and not name.endswith("__")) or name in _WRITES or kwargs.get("out") is not None
+        if not writes and not any(self.is_new(t) for t in tensors_in(out)):
+            return
+        graph = self.graph
+        if name == "__get__":
+            node = graph.call_function(getattr, (args[0], property_name(func.__self__)), {})
+        elif name in _OPERATORS and not kwargs:
+            node = graph.call_function(_OPERATORS[name], args, {})
+        elif name in _REFLECTED and len(args) == 2 and not kwargs:
+            node = graph.call_function(_REFLECTED[name], args[::-1], {})
+        elif func.__qualname__.startswith("Tensor.") and args and isinstance(args[0], Node):
+            node = graph.call_method(name, args, kwargs)
+        else:
+            node = graph.call_function(func, args, kwargs)
+        self.calls += 1
+        node.meta["example_value"], node.stack_trace = out, self.where
+        self.bind(out, node)
+
+    def is_new(self, t: Tensor) -> bool:
+        return id(t) not in self.nodes
+
+    def bind(self, out: Any, node: Node) -> None:
+        """Say which node a result is; containers' elements are taken apart."""
+        if isinstance(out, Tensor):
+            if out._a.__class__ is not TraceArray:
+                raise Break("a result is a tensor from outside what was captured")
+            if self.is_new(out):
+                self.nodes[id(out)] = node
+                self.kept.append(out)
+        elif isinstance(out, (tuple, list)):
+            for i, item in enumerate(out):
+                if any(self.is_new(t) for t in tensors_in(item)):
+                    self.bind(item, self.graph.call_function(operator.getitem, (node, i), {}))
+
+    def set_grad(self, on: bool) -> None:
+        """Switch gradients on or off, now and when the graph runs."""
+        if mode.state.inference:
+            raise Break("the grad mode is set in inference mode")
+        mode._set_grad(on)
+        self.graph.call_function(set_grad_mode, (on,), {})
+
+    def module(self, outputs: list[Tensor]) -> GraphModule:
+        """The graph as a module that returns the outputs, with the grad mode as it found it."""
+        if mode.is_grad_enabled() != self.grad:
+            self.graph.call_function(set_grad_mode, (self.grad,), {})
+        self.graph.output(tuple([self.nodes[id(t)] for t in outputs]))
+        return GraphModule({}, self.graph)
+
+
+def set_grad_mode(on: bool) -> None:
+    """torch._C._set_grad_enabled, as a node of graphs."""
+    mode._set_grad(on)
+
+
+set_grad_mode.impure = True  # type: ignore[attr-defined]
+_property_names: dict[int, str] = {}
+
+
+def property_name(found: Any) -> str:
+    """The name under which Tensor has a property."""
+    if not _property_names:
+        _property_names.update({id(v): k for c in Tensor.__mro__ for k, v in vars(c).items() if isinstance(v, property)})
+    return _property_names[id(found)]
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """The tensors in a result."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, (tuple, list)):
+        return [t for item in value for t in tensors_in(item)]
+    return []

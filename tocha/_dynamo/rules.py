@@ -1,0 +1,268 @@
+"""Builtins and functions of this package that mean something of their own in a trace."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import operator
+from typing import Any
+
+import tocha
+from tocha import compiler, dtypes, jit
+from tocha._dynamo import calls
+from tocha._dynamo.calls import rule
+from tocha._dynamo.exc import Break
+from tocha.autograd import mode
+from tocha.device import device
+from tocha.dtypes import get_default_dtype
+from tocha.nn import Module
+from tocha.tensor import Tensor
+
+
+@rule(isinstance)
+def _isinstance(vm: Any, args: Any, kwargs: Any) -> Any:
+    """Of what stands for the value: the class is guarded."""
+    kinds = args[1] if isinstance(args[1], tuple) else (args[1],)
+    if any(calls.python_method(k, "__instancecheck__") and not calls.outside(type(k)) and type(k).__module__ not in ("abc", "typing") for k in kinds):
+        raise Break("isinstance with a metaclass that has an __instancecheck__ of its own")
+    return isinstance(*args)
+
+
+@rule(issubclass)
+def _issubclass(vm: Any, args: Any, kwargs: Any) -> Any:
+    return issubclass(*args)
+
+
+@rule(len)
+def _len(vm: Any, args: Any, kwargs: Any) -> Any:
+    (value,) = args
+    method = calls.python_method(value, "__len__")
+    if method is not None and not isinstance(value, Tensor):
+        return vm.nested(method, (value,))
+    if vm.opaque(value):
+        raise Break(f"len of a {type(value).__name__}")
+    return len(value)
+
+
+@rule(getattr)
+def _getattr(vm: Any, args: Any, kwargs: Any) -> Any:
+    if len(args) == 2:
+        return vm.getattr(*args)
+    try:
+        return vm.getattr(*args[:2])
+    except AttributeError:
+        return args[2]
+
+
+@rule(hasattr)
+def _hasattr(vm: Any, args: Any, kwargs: Any) -> Any:
+    obj, name = args
+    try:
+        vm.getattr(obj, name)
+        return True
+    except AttributeError:
+        source = vm.world.source_of(obj)
+        if source is not None:
+            source.check(f"has no attribute {name}", "not hasattr({v}, {c0})", name)
+        return False
+
+
+@rule(setattr)
+def _setattr(vm: Any, args: Any, kwargs: Any) -> None:
+    vm.setattr(*args)
+
+
+@rule(object.__setattr__)
+def _set_plainly(vm: Any, args: Any, kwargs: Any) -> None:
+    obj, name, value = args
+    if isinstance(obj, (Tensor, type, Module)):
+        raise Break("object.__setattr__")
+    vm.set_plainly(obj, name, value)
+
+
+@rule(delattr)
+def _delattr(vm: Any, args: Any, kwargs: Any) -> None:
+    vm.delattr(*args)
+
+
+@rule(vars)
+def _vars(vm: Any, args: Any, kwargs: Any) -> Any:
+    if not args:
+        raise Break("vars()")
+    return vm.getattr(args[0], "__dict__")
+
+
+@rule(iter)
+def _iter(vm: Any, args: Any, kwargs: Any) -> Any:
+    if len(args) != 1:
+        raise Break("iter with a sentinel")
+    return vm.iter(args[0])
+
+
+@rule(next)
+def _next(vm: Any, args: Any, kwargs: Any) -> Any:
+    try:
+        return vm.next(args[0])
+    except StopIteration:
+        if len(args) == 2:
+            return args[1]
+        raise
+
+
+@rule(type)
+def _type(vm: Any, args: Any, kwargs: Any) -> Any:
+    if len(args) == 1:
+        return type(args[0])
+    raise Break("a class is made")
+
+
+@rule(builtins.__build_class__)
+def _class(vm: Any, args: Any, kwargs: Any) -> Any:
+    raise Break("a class is made")
+
+
+@rule(super)
+def _super(vm: Any, args: Any, kwargs: Any) -> Any:
+    if args:
+        return super(*args)
+    f = vm.frames[-1]
+    first = vm.load_local(f, f.code.co_varnames[0])
+    if first.__class__.__name__ == "cell":
+        first = vm.cell_get(first)
+    return super(vm.cell_get(vm.load_local(f, "__class__")), first)
+
+
+@rule(str)
+def _str(vm: Any, args: Any, kwargs: Any) -> Any:
+    return str(*args, **kwargs) if len(args) != 1 or kwargs else vm.text("__str__", args[0])
+
+
+@rule(repr)
+def _repr(vm: Any, args: Any, kwargs: Any) -> Any:
+    return vm.text("__repr__", args[0])
+
+
+@rule(format)
+def _format(vm: Any, args: Any, kwargs: Any) -> Any:
+    return vm.text("__format__", args[0], args[1] if len(args) > 1 else "")
+
+
+@rule(str.format)
+def _str_format(vm: Any, args: Any, kwargs: Any) -> Any:
+    if not all(map(calls.is_data, (*args, *kwargs.values()))):
+        raise Break("str.format of objects")
+    return str.format(*args, **kwargs)
+
+
+@rule(bool)
+def _bool(vm: Any, args: Any, kwargs: Any) -> Any:
+    return vm.truth(args[0]) if args else False
+
+
+def _collecting(kind: Any) -> None:
+    @rule(kind)
+    def collect(vm: Any, args: Any, kwargs: Any) -> Any:
+        if not args:
+            return kind()
+        items = vm.listed(args[0])
+        if kind in (set, frozenset) and calls.compares_in_python(items):
+            raise Break(f"a {kind.__name__} of objects that compare in Python")
+        return kind(items)
+
+
+for _kind in (list, tuple, set, frozenset):
+    _collecting(_kind)
+
+
+@rule(sum)
+def _sum(vm: Any, args: Any, kwargs: Any) -> Any:
+    total = kwargs.get("start", args[1] if len(args) > 1 else 0)
+    for item in vm.listed(args[0]):
+        total = vm.operate(operator.add, total, item)
+    return total
+
+
+def _quantifying(function: Any, stop: bool) -> None:
+    @rule(function)
+    def quantify(vm: Any, args: Any, kwargs: Any) -> Any:
+        iterator = vm.iter(args[0])
+        while True:
+            try:
+                item = vm.next(iterator)
+            except StopIteration:
+                return not stop
+            if vm.truth(item) is stop:
+                return stop
+
+
+_quantifying(any, True)
+_quantifying(all, False)
+
+
+def _operators() -> None:
+    for op in calls._DUNDERS:
+
+        @rule(op)
+        def operate(vm: Any, args: Any, kwargs: Any, op: Any = op) -> Any:
+            return vm.operate(op, *args)
+
+
+_operators()
+
+
+@rule(operator.getitem)
+def _getitem(vm: Any, args: Any, kwargs: Any) -> Any:
+    return vm.getitem(*args)
+
+
+@rule(operator.is_)
+def _is(vm: Any, args: Any, kwargs: Any) -> Any:
+    return vm.same(*args)
+
+
+@rule(operator.is_not)
+def _is_not(vm: Any, args: Any, kwargs: Any) -> Any:
+    return not vm.same(*args)
+
+
+@rule(id, print, input, open, exec, eval, compile, globals, locals, dir, breakpoint, __import__)
+def _breaks(vm: Any, args: Any, kwargs: Any) -> Any:
+    raise Break("a call of a builtin that looks or reaches outside")
+
+
+# ---- torch
+
+
+@rule(mode._set_grad)
+def _set_grad(vm: Any, args: Any, kwargs: Any) -> None:
+    vm.recorder.set_grad(*args)
+
+
+@rule(mode.is_grad_enabled)
+def _grad_enabled(vm: Any, args: Any, kwargs: Any) -> bool:
+    return mode.is_grad_enabled()
+
+
+@rule(compiler.is_compiling, compiler.is_dynamo_compiling)
+def _compiling(vm: Any, args: Any, kwargs: Any) -> bool:
+    return True
+
+
+@rule(compiler.is_exporting, jit.is_scripting, jit.is_tracing, mode.is_inference_mode_enabled)
+def _never(vm: Any, args: Any, kwargs: Any) -> bool:
+    return False
+
+
+def _native(function: Any) -> None:
+    @rule(function)
+    def call(vm: Any, args: Any, kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+
+for _function in (device, dtypes.finfo, dtypes.iinfo, get_default_dtype, tocha.is_autocast_enabled, tocha.get_autocast_dtype, dataclasses.is_dataclass):
+    _native(_function)
+
+
+@rule(dataclasses.fields)
+def _fields(vm: Any, args: Any, kwargs: Any) -> Any:
+    return dataclasses.fields(args[0] if isinstance(args[0], type) else type(args[0]))

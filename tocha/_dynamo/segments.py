@@ -1,0 +1,265 @@
+"""Segments: a program runs as a chain of captured stretches, with what can't be captured done in plain Python between them.
+
+    state   = frames (code, place, locals, stack) with real values
+    segment = prologue (guards) -> graph -> epilogue (writes; the result, or the frames at the break)
+
+Segments are kept by where the frames stand; at one place there may be several, told apart by their guards.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from tocha._dynamo import config, report, rules
+from tocha._dynamo.backends import Backend, compile_graph
+from tocha._dynamo.exc import BackendCompilerFailed, Break, RecompileLimitExceeded, Refused, Restart, Unsupported
+from tocha._dynamo.frame import NULL, Frame
+from tocha._dynamo.generators import Generator
+from tocha._dynamo.guards import Guards, Prologue, environment
+from tocha._dynamo.interpreter import Interpreter
+from tocha._dynamo.rebuild import Rebuilder, Unmakeable
+from tocha._dynamo.recorder import Recorder, set_grad_mode
+from tocha._dynamo.tracer import Tracer
+from tocha._dynamo.world import Unentered, World
+from tocha.autograd import mode
+
+assert rules  # its functions register themselves
+
+
+class Frames(list[Frame]):
+    """The frames of a suspended program, innermost last, and the exception it is handling."""
+
+    handled: Any = None
+
+    def key(self) -> Any:
+        """Where the program stands."""
+        return tuple([(f.code, f.ip, tuple(f.local), len(f.stack)) for f in self]) + (self.handled is None,)
+
+
+@dataclasses.dataclass(slots=True)
+class Segment:
+    """A captured stretch. `graph` is None if it computes nothing on tensors."""
+
+    prologue: Prologue
+    environment: Any
+    inputs: int
+    graph: Callable[..., Any] | None
+    module: Any
+    epilogue: Callable[[Any, Any], Any]
+    epilogue_text: str
+    returns: bool
+    reason: str  # of the break
+    where: str
+    writes: bool  # whether the graph writes to its inputs
+    check: Callable[[Any], Any] = None  # type: ignore[assignment]
+
+    def text(self) -> str:
+        """The three functions."""
+        code = "" if self.module is None else self.module.code
+        return f"{self.prologue.text}\n{code}\n{self.epilogue_text}"
+
+
+class Program:
+    """A function and its segments."""
+
+    def __init__(self, name: str, backend: Backend, options: dict[str, Any], fullgraph: bool) -> None:
+        self.name, self.backend, self.options, self.fullgraph = name, backend, options, fullgraph
+        self.segments: dict[Any, list[Segment]] = {}
+        self.plain: dict[Any, str] = {}  # places that run in plain Python from there on, and why
+
+    def run(self, frames: Frames, original: Callable[[], Any]) -> Any:
+        """Run to the end. `original` runs the whole call in plain Python; it is used before anything happened."""
+        first = True
+        while True:
+            key = frames.key()
+            segment, given = self.find(key, frames)
+            if segment is None:
+                if first:
+                    return original()
+                return Interpreter(frames, frames.handled).execute(0)[1]
+            first = False
+            outs: Any = ()
+            if segment.graph is not None:
+                try:
+                    outs = segment.graph(*given[: segment.inputs])
+                except Exception:
+                    if segment.writes:
+                        raise
+                    return Interpreter(frames, frames.handled).execute(0)[1]  # which raises it where it belongs
+            result = segment.epilogue(given, outs)
+            if segment.returns:
+                return result
+            vm = Interpreter(result[0], result[1])
+            vm.step()
+            if vm.done is not NULL:
+                return vm.done[1]
+            frames = Frames(vm.frames)
+            frames.handled = vm.handled
+
+    def find(self, key: Any, frames: Frames) -> tuple[Segment | None, Any]:
+        """The segment whose guards hold, captured now if there is none; None if it is to run in plain Python."""
+        around = environment()
+        found = self.segments.get(key)
+        failed: list[str] = []
+        if found is not None:
+            for i, segment in enumerate(found):
+                if segment.environment == around:
+                    given = segment.check(frames)
+                    if given.__class__ is tuple:
+                        if i:
+                            found.insert(0, found.pop(i))
+                        return segment, given
+                    failed.append(segment.prologue.failure(given))
+                else:
+                    failed.append("the grad mode, autocast, inference mode or default type")
+        if key in self.plain:
+            return None, ()
+        if found is not None and len(found) >= config.limit():
+            self._give_up(key, frames, failed)
+            return None, ()
+        if failed:
+            report.recompile(frames[-1].where(), failed)
+        try:
+            segment = capture(frames, self, around)
+        except Refused as why:
+            report.refused(frames[-1].where(), str(why))
+            if self.fullgraph:
+                raise Unsupported(f"{why} ({frames[-1].where()})") from None
+            self.plain[key] = str(why)
+            return None, ()
+        self.segments.setdefault(key, []).insert(0, segment)
+        return segment, segment.check(frames)
+
+    def _give_up(self, key: Any, frames: Frames, failed: list[str]) -> None:
+        self.limit_reached = True
+        text = (
+            f"torch.compile: {self.name} was captured {config.limit()} times at {frames[-1].where()} (config.recompile_limit); other "
+            f"calls run eagerly. The latest failed check: {failed[0] if failed else ''}"
+        )
+        if self.fullgraph or config.fail_on_recompile_limit_hit:
+            raise RecompileLimitExceeded(text)
+        if key not in _warned:
+            _warned.add(key)
+            warnings.warn(text, UserWarning, stacklevel=5)
+
+
+_warned: set[Any] = set()
+
+
+def capture(frames: Frames, program: Program, around: Any) -> Segment:
+    """Trace from a state on; again with an earlier end where a break came halfway."""
+    stop: dict[int, tuple[str, str]] = {}
+    while True:
+        attempt = _Attempt(frames, stop)
+        try:
+            return attempt.run(program, around)
+        except Restart as again:
+            at, why = again.at, (again.reason, again.hint)
+        except Unmakeable as value:
+            place = attempt.made_at(value.value)
+            if place is None:
+                raise Refused(str(value)) from None
+            at, why = place, (str(value), "")
+        if at in stop:
+            raise Refused(why[0])
+        stop[at] = why
+
+
+class _Attempt:
+    """One trace."""
+
+    def __init__(self, frames: Frames, stop: dict[int, tuple[str, str]]) -> None:
+        self.frames, self.stop = frames, stop
+        self.guards, self.recorder = Guards(), Recorder()
+        self.world = World(self.guards, self.recorder)
+        self.tracer: Tracer | None = None
+
+    def made_at(self, value: Any) -> int | None:
+        return None if self.tracer is None else self.tracer.made_at.get(id(value))
+
+    def run(self, program: Program, around: Any) -> Segment:
+        with report.capturing(), self.recorder.recording():
+            try:
+                entered, handled = self.enter()
+            except Break as why:
+                raise Refused(why.reason) from None
+            self.tracer = tracer = Tracer(entered, handled, self.world, self.stop)
+            what, value = tracer.run()
+            if what == "break" and program.fullgraph:
+                report.graph_break(entered[-1].where(), value)
+                raise Unsupported(f"graph break with fullgraph=True: {value.reason} ({entered[-1].where()}){value.hint and '. ' + value.hint}")
+            for generator in tracer.generators:
+                f = generator.frame
+                if what == "return" and f is not None and f.ip and f.code.co_exceptiontable:
+                    raise Refused("a generator is left before its end")
+            parts = self.finish(what, value)
+            final = mode.is_grad_enabled()
+        segment = parts(program, around, final)
+        report.segment(segment)
+        return segment
+
+    def enter(self) -> tuple[list[Frame], Any]:
+        """The frames with values of the trace."""
+        made = []
+        for i, f in enumerate(self.frames):
+            base = self.guards.root(f"frames[{i}].local", "")
+            stack = self.guards.root(f"frames[{i}].stack", "stack")
+            new = Frame(f.code, f.globals, {})
+            new.ip = f.ip
+            for name, value in f.local.items():
+                new.local[name] = Unentered(value, base.child(f"{{}}[{name!r}]", name))
+            new.stack += [v if v is NULL else self.world.enter_iterator(v, stack.item(j)) for j, v in enumerate(f.stack)]
+            new.instead = f.instead if f.instead is NULL else self.world.enter(f.instead, self.guards.root(f"frames[{i}].instead", "result"))
+            made.append(new)
+        handled = self.frames.handled
+        return made, handled if handled is None else self.world.enter(handled, self.guards.root("frames.handled", "exception"))
+
+    def finish(self, what: str, value: Any) -> Callable[[Program, Any, bool], Segment]:
+        """The segment's parts; its graph is compiled by the returned function, outside the trace."""
+        recorder, world, tracer = self.recorder, self.world, self.tracer
+        assert tracer is not None
+        used, inputs = [], []
+        for node, t in zip([n for n in recorder.graph.nodes if n.op == "placeholder"], list(recorder.inputs), strict=True):
+            if node.users:
+                used.append(world.known[id(t)].source)
+                inputs.append(t)
+            else:
+                recorder.graph.erase_node(node)
+        rebuilder = Rebuilder(world, used)
+        rebuilder.effects()
+        if what == "return":
+            if isinstance(value, Generator):
+                raise Unmakeable(value, "a generator is returned")
+            result = rebuilder.value(value)
+        else:
+            handled = rebuilder.value(tracer.handled)
+            result = f"([{', '.join(rebuilder.frame(f) for f in tracer.frames)}], {handled})"
+        if mode.is_grad_enabled() != recorder.grad:
+            rebuilder.lines.append(f"{rebuilder.constants.name(set_grad_mode)}({mode.is_grad_enabled()})")
+        epilogue, text = rebuilder.compile(result)
+        prologue = self.guards.compile(rebuilder.given)
+        where = "" if what == "return" else tracer.frames[-1].where()
+        module = recorder.module(rebuilder.outputs) if recorder.calls else None
+        reason = "" if what == "return" else value.reason
+
+        def compiled(program: Program, around: Any, final: bool) -> Segment:
+            graph = None if module is None else _compiled(program, module, inputs)
+            writes = module is not None and any(n.op != "placeholder" and n.op != "output" and n.is_impure() for n in module.graph.nodes)
+            return Segment(
+                prologue, around, len(used), graph, module, epilogue, text, what == "return", reason, where, writes, prologue.call
+            )
+
+        return compiled
+
+
+def _compiled(program: Program, module: Any, inputs: list[Any]) -> Callable[..., Any]:
+    try:
+        return compile_graph(program.backend, module, inputs, program.options)
+    except BackendCompilerFailed as error:
+        if not config.suppress_errors:
+            raise
+        warnings.warn(f"torch.compile: {error}; the graph runs eagerly", UserWarning, stacklevel=2)
+        return module.forward  # type: ignore[no-any-return]

@@ -1,0 +1,244 @@
+"""The world of a trace: what values from before the segment become in it, and how they are told from values made in it.
+
+Tensors become fakes; lists, dicts, sets and deques become copies that the trace may change; tuples, bound methods and iterators are
+rebuilt on such parts; other objects stay themselves, with attribute writes kept in `overlay`. Every value that enters is guarded.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import types
+from typing import Any, NamedTuple
+
+from tocha import dtypes
+from tocha._dynamo import guards as g
+from tocha._dynamo.frame import NULL, Marker
+from tocha._dynamo.recorder import Recorder
+from tocha._dynamo.source import Source
+from tocha.device import Size, device, layout, memory_format
+from tocha.dispatch.override import DisableTorchFunction
+from tocha.nn import Module
+from tocha.tensor import Tensor
+
+
+class Unentered(NamedTuple):
+    """A local variable that the trace hasn't looked at yet."""
+
+    value: Any
+    source: Source
+
+
+class Known(NamedTuple):
+    """A value from before: itself, what stands for it in the trace, its source."""
+
+    real: Any
+    value: Any
+    source: Source
+
+
+#: Compared by identity, and the same in every process state that matters.
+_IDENTICAL = (
+    type, types.ModuleType, types.BuiltinFunctionType, types.CodeType, dtypes.dtype, layout, memory_format, enum.Enum, Marker,
+    types.WrapperDescriptorType, types.MethodDescriptorType, types.MethodWrapperType, type(NotImplemented), type(...), property,
+    classmethod, staticmethod, types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType,
+    types.GenericAlias, types.UnionType,
+)  # fmt: skip
+COPIED = (list, dict, set, collections.deque, collections.OrderedDict, collections.defaultdict, collections.Counter)
+DELETED = Marker("DELETED")
+_ITERATORS = (
+    type(iter([])), type(iter(())), type(iter(range(0))), type(reversed([])), enumerate, zip, map, filter, type(iter({})), type(iter({}.values())),
+    type(iter({}.items())), type(iter(set())), type(iter("")), type(iter(range(1 << 70))),
+)  # fmt: skip
+
+
+class World:
+    """See the module's text."""
+
+    def __init__(self, guards: g.Guards, recorder: Recorder) -> None:
+        self.guards, self.recorder = guards, recorder
+        self.known: dict[int, Known] = {}  # by id of the real value and of what stands for it
+        self.copies: list[tuple[Any, Any, Any]] = []  # real container, the trace's copy, what the copy held at first
+        self.overlay: dict[tuple[int, str], Any] = {}
+        self.viewed: dict[int, dict[str, Any]] = {}  # objects whose __dict__ was looked at: the copy in force
+        self.made: set[int] = set()  # ids of functions made in the trace
+        self.kept: list[Any] = []
+
+    # ---- sources
+
+    def source_of(self, value: Any) -> Source | None:
+        """Where a value comes from, None if it was made in the trace."""
+        known = self.known.get(id(value))
+        return None if known is None else known.source
+
+    def constant(self, value: Any, label: str = "") -> Source:
+        """The source of an object known to be always the same: a class, a module's globals."""
+        known = self.known.get(id(value))
+        if known is not None:
+            return known.source
+        source = self.guards.constant(value, label or getattr(value, "__qualname__", None) or type(value).__name__)
+        self.remember(value, value, source)
+        return source
+
+    def remember(self, real: Any, value: Any, source: Source) -> Any:
+        """Note what stands for a value from before."""
+        self.known[id(real)] = self.known[id(value)] = Known(real, value, source)
+        return value
+
+    # ---- entering
+
+    def enter(self, value: Any, source: Source) -> Any:
+        """What stands for a value from before; guards say what the trace relies on."""
+        kind = type(value)
+        if value is None or kind is bool or isinstance(value, _IDENTICAL):
+            if not (kind is types.BuiltinFunctionType and _bound(value)):
+                g.check_is(source, value)
+                if source.parent is None and source.constants:
+                    return value
+                return value
+        if kind in g.literal_types() or isinstance(value, (Size, device, range)) or (kind is frozenset and not value):
+            g.check_equal(source, value)
+            return value
+        known = self.known.get(id(value))
+        if known is not None:
+            if known.source is not source:
+                self.guards.late.append((f"{source.label} is {known.source.label}", "{} is {}", (source, known.source)))
+            return known.value
+        return self._enter_object(value, kind, source)
+
+    def _enter_object(self, value: Any, kind: type, source: Source) -> Any:
+        if isinstance(value, Tensor):
+            with DisableTorchFunction():
+                fake = self.recorder.fake(value, source.label)
+                g.check_tensor(source, value)
+            return self.remember(value, fake, source)
+        g.check_type(source, value)
+        if kind is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
+            g.check_length(source, value)
+            items = [self.enter(v, source.item(i)) for i, v in enumerate(value)]
+            return self.remember(value, tuple(items) if kind is tuple else kind._make(items), source)  # type: ignore[attr-defined]
+        if kind in COPIED or (kind is frozenset):
+            return self._enter_container(value, kind, source)
+        if kind is slice:
+            return self.remember(value, slice(*[self.enter(getattr(value, n), source.attribute(n)) for n in ("start", "stop", "step")]), source)
+        if kind is types.MethodType:
+            own = self.enter(value.__self__, source.attribute("__self__"))
+            return self.remember(value, types.MethodType(self.enter(value.__func__, source.attribute("__func__")), own), source)
+        if kind is types.BuiltinFunctionType:
+            own = self.enter(value.__self__, source.attribute("__self__"))
+            source.check(f"is named {value.__name__}", "{v}.__name__ == {c0}", value.__name__)
+            return self.remember(value, getattr(own, value.__name__), source)
+        if kind is functools.partial:
+            parts = [self.enter(getattr(value, n), source.attribute(n)) for n in ("func", "args", "keywords")]
+            return self.remember(value, functools.partial(parts[0], *parts[1], **parts[2]), source)
+        if kind is types.FunctionType:
+            source.check("has the same code", "{v}.__code__ is {c0}", value.__code__)
+        return self.remember(value, value, source)
+
+    def _enter_container(self, value: Any, kind: type, source: Source) -> Any:
+        if kind is frozenset or kind is set:
+            if not all(hashable(v) for v in value):
+                return self.remember(value, value, source)
+            source.check(f"== {value!r}", "{v} == {c0}", kind(value))
+            copy: Any = kind(value)
+        elif isinstance(value, dict):
+            if not all(hashable(k) for k in value):
+                return self.remember(value, value, source)
+            g.check_keys(source, value)
+            copy = kind() if kind is not collections.defaultdict else collections.defaultdict(None)
+            self.remember(value, copy, source)
+            if kind is collections.defaultdict:
+                copy.default_factory = self.enter(value.default_factory, source.attribute("default_factory"))
+            for key, v in value.items():
+                dict.__setitem__(copy, key, self.enter(v, source.item(key)))
+        else:
+            g.check_length(source, value)
+            copy = kind() if kind is not collections.deque else collections.deque((), value.maxlen)
+            self.remember(value, copy, source)
+            for i, v in enumerate(value):
+                copy.append(self.enter(v, source.item(i)))
+        self.remember(value, copy, source)
+        if kind is not frozenset:
+            self.copies.append((value, copy, contents(copy)))
+        return copy
+
+    def enter_iterator(self, value: Any, source: Source) -> Any:
+        """An iterator on a frame's stack: nobody else's, so a copy at the same place. Others stay as they are, and opaque."""
+        kind = type(value)
+        if kind not in _ITERATORS:
+            return self.enter(value, source)
+        g.check_type(source, value)
+        reduced = value.__reduce__()
+        form = source.child("{}.__reduce__()", "{}")
+        g.check_is(form.item(0), reduced[0])
+        g.check_length(form, reduced)
+        args = form.item(1)
+        g.check_length(args, reduced[1])
+        parts = [self.enter_iterator(v, args.item(i)) for i, v in enumerate(reduced[1])]
+        made = reduced[0](*parts)
+        if len(reduced) > 2 and reduced[2] is not None:
+            made.__setstate__(self.enter(reduced[2], form.item(2)))
+        self.kept.append(made)
+        return made
+
+    # ---- attributes of objects from before
+
+    def read(self, obj: Any, name: str, real: Any, source: Source) -> Any:
+        """An attribute (or item, …) of an object from before, as written in this trace if it was."""
+        written = self.overlay.get((id(obj), name), NULL)
+        if written is DELETED:
+            raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
+        return self.enter(real, source) if written is NULL else written
+
+    def write(self, obj: Any, name: str, value: Any) -> None:
+        """Set an attribute of an object from before, for this trace."""
+        self.overlay[id(obj), name] = value
+
+    def view(self, obj: Any, source: Source) -> dict[str, Any]:
+        """The __dict__ of an object from before, as a copy that is in force from now on."""
+        found = self.viewed.get(id(obj))
+        if found is None:
+            found = self.enter(obj.__dict__, source.attribute("__dict__"))
+            for (of, name), value in list(self.overlay.items()):
+                if of == id(obj):
+                    del self.overlay[of, name]
+                    found.pop(name, None) if value is DELETED else found.__setitem__(name, value)
+            self.viewed[id(obj)] = found
+        return found
+
+
+def _bound(value: Any) -> bool:
+    own = value.__self__
+    return own is not None and not isinstance(own, (types.ModuleType, type))
+
+
+def hashable(key: Any) -> bool:
+    """Whether a key compares by value or identity alone."""
+    kind = type(key)
+    if kind is tuple:
+        return all(map(hashable, key))
+    return (
+        key is None
+        or kind in g.literal_types()
+        or kind is bool
+        or isinstance(key, (type, enum.Enum, dtypes.dtype, device, types.FunctionType, types.BuiltinFunctionType, Module))
+        and not isinstance(key, Tensor)
+    )
+
+
+def contents(container: Any) -> Any:
+    """What a container holds, to see later whether it changed."""
+    return list(container.items()) if isinstance(container, dict) else list(container) if not isinstance(container, set) else set(container)
+
+
+def changed(container: Any, before: Any) -> bool:
+    """Whether a container holds something else than before."""
+    if isinstance(container, set):
+        return container != before
+    now = contents(container)
+    if len(now) != len(before):
+        return True
+    if isinstance(container, dict):
+        return any(a[0] is not b[0] and a[0] != b[0] or a[1] is not b[1] for a, b in zip(now, before, strict=True))
+    return any(a is not b for a, b in zip(now, before, strict=True))
