@@ -6,6 +6,7 @@ returns a tensor or a tuple of them, which the runner compares elementwise betwe
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -77,14 +78,11 @@ def pair(
 ) -> None:  # fmt: skip
     """`both` at 1 M and 16 M elements; `inputs` also gets the size's name."""
     for size in SIDES:
-        both(
-            group,
-            f"{name} {size}",
-            function,
-            lambda torch, size=size: inputs(torch, size),
-            (1.0, 1.0 if backward else None),
-            close,
-        )
+        both(group, f"{name} {size}", function, functools.partial(_sized, inputs, size), (1.0, 1.0 if backward else None), close)
+
+
+def _sized(inputs: Callable[[Any, str], tuple[Any, ...]], size: str, torch: Any) -> tuple[Any, ...]:
+    return inputs(torch, size)
 
 
 def _square(torch: Any, size: str) -> Any:
@@ -292,7 +290,7 @@ def _heads(torch: Any) -> tuple[Any, ...]:
 
 
 both("attention", "8x12x512x64", _attention, _heads, close=(1e-3, 1e-4))
-both("attention", "8x12x512x64 causal", lambda torch, *x: _attention(torch, *x, causal=True), _heads, close=(1e-3, 1e-4))
+both("attention", "8x12x512x64 causal", lambda torch, q, k, v: _attention(torch, q, k, v, True), _heads, close=(1e-3, 1e-4))
 
 
 def _adamw(name: str, shapes: list[tuple[int, ...]], limit: float, **options: Any) -> None:

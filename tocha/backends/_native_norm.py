@@ -13,8 +13,12 @@ from tocha.backends._native_prims import FLOAT_NP, Rule, Run, pointwise, reduce,
 _FEW = 16  # elements for each of the sums that are summed again
 
 _SCALED = Rule("scaled", lambda o, x, scale, shift: o.add(o.mul(x, scale), shift))
-_STANDARDIZE = Rule("standardize", lambda o, x, m, s: o.mul(o.sub(x, m), s))
-_STANDARDIZE_BOTH = Rule("standardize_both", lambda o, x, m, s, w, b: o.add(o.mul(o.mul(o.sub(x, m), s), w), b))
+_STANDARDIZE = {  # whether the scale holds the weight, and whether there is a bias
+    (True, False): Rule("standardize", lambda o, x, m, s: o.mul(o.sub(x, m), s)),
+    (True, True): Rule("standardize_bias", lambda o, x, m, s, b: o.add(o.mul(o.sub(x, m), s), b)),
+    (False, False): Rule("standardize_weight", lambda o, x, m, s, w: o.mul(o.mul(o.sub(x, m), s), w)),
+    (False, True): Rule("standardize_both", lambda o, x, m, s, w, b: o.add(o.mul(o.mul(o.sub(x, m), s), w), b)),
+}
 _SLOPE = Rule(
     "standardize_slope", lambda o, g, x, m, of_g, of_x, rest: o.add(o.add(o.mul(g, of_g), o.mul(o.sub(x, m), of_x)), rest)
 )
@@ -88,15 +92,14 @@ def _standardize_any(input: Any, weight: Any, bias: Any, params: dict[str, Any])
     if var is None:
         return None
     scale = 1 / np.sqrt(var + kind.type(params["eps"]))
-    operands = [x, mean, scale] + [a.reshape(affine) for a in (weight, bias) if a is not None]
-    rule = (
-        _STANDARDIZE
-        if weight is None and bias is None
-        else _STANDARDIZE_BOTH
-        if bias is not None and weight is not None
-        else None
-    )
-    out = None if rule is None else pointwise(rule, operands, kind, input.dtype)
+    weight, bias = (None if a is None else a.reshape(affine) for a in (weight, bias))
+    few = weight is None or math.prod(np.broadcast_shapes(scale.shape, weight.shape)) * _FEW <= x.size
+    if few:
+        operands = [x, mean, scale if weight is None else scale * weight.astype(kind, copy=False)]
+    else:
+        operands = [x, mean, scale, weight]
+    operands += [] if bias is None else [bias]
+    out = pointwise(_STANDARDIZE[few, bias is not None], operands, kind, input.dtype)
     return None if out is None else (out.reshape(input.shape), mean, var)
 
 
@@ -224,7 +227,8 @@ def _normal_sums(arrays: list[Any], params: dict[str, Any]) -> Any:
     if found is None or g.dtype is not x.dtype or g.shape != x.shape:
         return None
     dims = (0, *range(2, x.ndim))
-    sums = _sums(g, x, *found, dims)
+    mean, scale = found
+    sums = _sums(g, x, mean, scale, dims)
     return None if sums is None else tuple([s.sum(dims) for s in sums])
 
 
