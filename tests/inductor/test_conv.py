@@ -84,6 +84,7 @@ CASES = {
     "one element": {"n": 1, "c": 1, "o": 1, "size": (1,), "kernel": (1,)},
     "depthwise 3x3": {"n": 2, "c": 10, "o": 10, "size": (15, 37), "kernel": (3, 3), "groups": 10, "padding": ((1, 1), (1, 1))},
     "depthwise 5x5 strided": {"n": 1, "c": 8, "o": 8, "size": (21, 18), "kernel": (5, 5), "groups": 8, "stride": (2, 2), "padding": ((2, 2), (2, 2))},
+    "depthwise 7x7": {"n": 1, "c": 9, "o": 9, "size": (18, 35), "kernel": (7, 7), "groups": 9, "padding": ((3, 3), (3, 3))},
     "depthwise dilated": {"n": 1, "c": 9, "o": 9, "size": (19, 40), "kernel": (3, 3), "groups": 9, "dilation": (2, 3)},
     "depthwise with a multiplier": {"n": 2, "c": 8, "o": 16, "size": (9, 9), "kernel": (3, 2), "groups": 8},
     "depthwise 1-d": {"n": 2, "c": 16, "o": 16, "size": (100,), "kernel": (31,), "groups": 16, "padding": ((15, 15),)},

@@ -326,7 +326,15 @@ def prim(name: str, arrays: list[Any], params: dict[str, Any]) -> Any:
 @functools.cache
 def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
     """What computes each primitive that has a kernel."""
-    from tocha.backends import _native_attention, _native_index, _native_norm, _native_pool, _native_prims, _native_products, _native_rows
+    from tocha.backends import (
+        _native_attention,
+        _native_index,
+        _native_norm,
+        _native_pool,
+        _native_prims,
+        _native_products,
+        _native_rows,
+    )
     from tocha.backends import _native_conv as conv
     from tocha.backends import _native_scan as scan
 

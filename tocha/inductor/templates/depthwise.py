@@ -2,7 +2,7 @@
 
 Boxes are packed as for the other convolutions (`windows`), so a tap is an offset here too. Forward and input gradient: four output
 rows and up to two vectors of columns are summed in registers over all taps, eight multiply-adds for each weight that is broadcast;
-kernels three or five high load each input row once for all output rows it reaches.
+kernels three, five or seven high load each input row once for all output rows it reaches.
 Weight gradient: a vector of the output's gradient meets up to nine taps' inputs, whose sums stay in registers along a box.
 
 Weights lie as [group][phase][output][channel][tap]; tables and numbers are those of `conv` with row blocks of one.
@@ -20,7 +20,7 @@ from tocha.inductor.templates.gemm import Geometry, Vectors
 from tocha.inductor.templates.windows import Fields
 
 _ROWS = 4
-_TALL = (1, 3, 5)  # heights of kernels that have code of their own
+_TALL = (1, 3, 5, 7)  # heights of kernels that have code of their own
 _TAPS = (9, 3, 1)  # taps summed at a time
 
 

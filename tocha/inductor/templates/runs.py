@@ -9,6 +9,8 @@ A run is four words: first position, first column, length, and place in the outp
 
 from __future__ import annotations
 
+import functools
+
 from tocha.inductor.templates.builder import Function, Value, Variable
 from tocha.inductor.templates.gemm import ITEM, Geometry, Vectors
 
@@ -95,29 +97,32 @@ def gather_panel(g: Geometry) -> Function:
                 line = v.masked_load(v.at(source, offset), mask, line.name)
             v.store(line, to)
 
-    for first in range(0, g.columns, g.lanes):
-        run, end = f.variable(0), f.variable(0)
-        for edge, place in (
-            (first, run),
-            (first + g.lanes - 1, end),
-        ):  # runs that end after `first`, that start before the next vector
+    def search(place: Variable, edge: int, past_end: bool) -> None:
+        """Move on to the first run that ends, or else starts, after `edge`."""
 
-            def passes(edge: int = edge, place: Variable = place, last: bool = place is end) -> Value:
-                here = f.min(place.get(), f["count"] - 1)
-                reached = word(here, 1) if last else word(here, 1) + word(here, 2)
-                return f.both(place.get() < f["count"], reached <= edge)
+        def passes() -> Value:
+            here = f.min(place.get(), f["count"] - 1)
+            reached = word(here, 1) + word(here, 2) if past_end else word(here, 1)
+            return f.both(place.get() < f["count"], reached <= edge)
 
-            with f.repeat(passes):
-                place.set(place.get() + 1)
-        again = f.variable("false", "i1")
-        with f.repeat(lambda run=run, end=end: run.get() < end.get()):
+        with f.repeat(passes):
+            place.set(place.get() + 1)
+
+    def together(first: int, run: Variable, end: Variable, again: Variable) -> None:
+        with f.repeat(lambda: run.get() < end.get()):
             number = f.min(end.get() - run.get(), _PIECES)
             for count in range(1, _PIECES + 1):
                 with f.when(number.equals(count)):
-                    one = (first, run.get(), count)
-                    f.choose(again.get(), lambda one=one: pieces(*one, True), lambda one=one: pieces(*one, False))
+                    yes, no = (functools.partial(pieces, first, run.get(), count, more) for more in (True, False))
+                    f.choose(again.get(), yes, no)
             again.set("true")
             run.set(run.get() + number)
+
+    for first in range(0, g.columns, g.lanes):
+        run, end = f.variable(0), f.variable(0)
+        search(run, first, True)
+        search(end, first + g.lanes - 1, False)
+        together(first, run, end, f.variable("false", "i1"))
     return f
 
 
@@ -158,7 +163,7 @@ def place_tile(g: Geometry) -> Function:
                 def added(value: Value = value, to: Value = to) -> None:
                     v.keep_one(f.op(f"fadd {g.scalar} {value.name}, {v.fetch_one(to).name}", g.scalar), to)
 
-                f.choose(more, added, lambda value=value, to=to: v.keep_one(value, to))
+                f.choose(more, added, functools.partial(v.keep_one, value, to))
 
         f.choose(out_w.equals(1), dense, strided)
     return f
