@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import types
 from typing import Any
@@ -22,7 +23,7 @@ _GEOMETRY = frozenset(
     ("shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_leaf", "itemsize", "nbytes", "is_cuda", "is_cpu", "is_meta")
 )
 _HIDDEN = frozenset(("grad_fn", "_version", "_base", "_backward_hooks", "_a", "_node", "_vc", "_view", "_extra", "__dict__"))
-_SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
+_SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType, type(collections.namedtuple("_", "x").x))  # type: ignore[attr-defined]
 
 
 class Attributes(Interpreter):
@@ -110,7 +111,7 @@ class Attributes(Interpreter):
         """Guard what a class defines, unless it is this package's own or the standard library's."""
         if not calls.outside(cls) and id(cls) not in self.world.made:
             for c in cls.__mro__:
-                if name in vars(c):
+                if vars(c).get(name, NULL) is found:
                     if not calls.ours(c.__module__):
                         source = self.world.constant(c)
                         source.check(f"{name} is as it was", "{v}.__dict__[{c0}] is {c1}", name, found)
@@ -181,7 +182,7 @@ class Attributes(Interpreter):
             self._check_class(type(obj), name, found)
             return self.nested(found.fget, (obj,))
         if isinstance(found, _SLOTS):
-            if source is None:
+            if source is None or isinstance(obj, tuple):
                 return found.__get__(obj)
             written = self.world.overlay.get((id(obj), name), NULL)
             return self.world.read(obj, name, None if written is not NULL else found.__get__(obj), source.attribute(name))

@@ -90,7 +90,10 @@ def lookup(cls: type, name: str) -> Any:
 
 def python_method(obj: Any, name: str) -> Any:
     """A special method that a class defines in Python, None otherwise."""
-    found = lookup(type(obj), name)
+    kind = type(obj)
+    if kind is Size or kind is Generator:
+        return None
+    found = lookup(kind, name)
     return found if isinstance(found, types.FunctionType) else None
 
 

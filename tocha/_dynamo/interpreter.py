@@ -186,6 +186,10 @@ class Interpreter:
     def make_function(self, code: types.CodeType, globals: dict[str, Any]) -> types.FunctionType:
         made = types.FunctionType(code, globals, code.co_name, None, tuple(types.CellType() for _ in code.co_freevars))
         made.__module__ = globals.get("__name__")  # type: ignore[assignment]
+        return self.made_function(made)
+
+    def made_function(self, made: types.FunctionType) -> types.FunctionType:
+        """Told of every function that the program makes."""
         return made
 
     def make_generator(self, f: Frame) -> Any:
@@ -505,12 +509,14 @@ def LIST_EXTEND(vm: Interpreter, f: Frame, depth: int) -> None:
 
 @_op
 def SET_UPDATE(vm: Interpreter, f: Frame, depth: int) -> None:
-    f.stack[-depth].update(vm.listed(f.stack.pop()))
+    values = vm.listed(f.stack.pop())
+    f.stack[-depth].update(values)
 
 
 @_op
 def DICT_UPDATE(vm: Interpreter, f: Frame, depth: int) -> None:
-    f.stack[-depth].update(vm.mapping(f.stack.pop()))
+    added = vm.mapping(f.stack.pop())
+    f.stack[-depth].update(added)
 
 
 @_op
@@ -703,21 +709,21 @@ def MAKE_FUNCTION(vm: Interpreter, f: Frame, flags: int) -> None:
     made = vm.make_function(f.stack.pop(), f.globals)
     for flag, name in _SETS:
         if flags & flag:
-            made = _with(made, name, f.stack.pop())
+            made = _with(vm, made, name, f.stack.pop())
     f.stack.append(made)
 
 
 @_op
 def SET_FUNCTION_ATTRIBUTE(vm: Interpreter, f: Frame, flag: int) -> None:
     made, value = f.stack.pop(), f.stack.pop()
-    f.stack.append(_with(made, dict(_SETS)[flag], value))
+    f.stack.append(_with(vm, made, dict(_SETS)[flag], value))
 
 
-def _with(made: types.FunctionType, name: str, value: Any) -> types.FunctionType:
+def _with(vm: Interpreter, made: types.FunctionType, name: str, value: Any) -> types.FunctionType:
     if name == "__closure__":
         new = types.FunctionType(made.__code__, made.__globals__, made.__name__, made.__defaults__, value)
         new.__kwdefaults__, new.__annotations__, new.__module__ = made.__kwdefaults__, made.__annotations__, made.__module__
-        return new
+        return vm.made_function(new)
     if name == "__annotations__" and isinstance(value, tuple):
         value = dict(zip(value[::2], value[1::2], strict=True))
     setattr(made, name, value)

@@ -102,6 +102,8 @@ class Recorder(BaseTorchFunctionMode):
             raise Break(f"Tensor.{name}() reaches outside the graph")
         if name in ("__set__", "__delete__"):
             raise Break("a tensor's attribute is set")
+        if name == "__iter__":
+            return iter(self.__torch_function__(Tensor.unbind, types, (args[0], 0)))
         before = self.nodes_of(args, kwargs)
         out = func(*args, **kwargs)
         self.record(func, name, before, out)
@@ -157,6 +159,8 @@ class Recorder(BaseTorchFunctionMode):
     def bind(self, out: Any, node: Node) -> None:
         """Say which node a result is; containers' elements are taken apart."""
         if isinstance(out, Tensor):
+            if out._a.__class__ is np.ndarray:
+                out._a = trace.lift(out._a)  # made of numbers alone
             if out._a.__class__ is not TraceArray:
                 raise Break("a result is a tensor from outside what was captured")
             if self.is_new(out):

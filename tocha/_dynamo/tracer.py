@@ -155,10 +155,7 @@ class Tracer(Attributes):
             raise Break(f"import {name}")
         return sys.modules[name] if fromlist else sys.modules[name.partition(".")[0]]
 
-    def make_function(self, code: types.CodeType, globals: dict[str, Any]) -> types.FunctionType:
-        return self._note(super().make_function(code, globals))
-
-    def _note(self, made: Any) -> Any:
+    def made_function(self, made: types.FunctionType) -> types.FunctionType:
         self.world.made.add(id(made))
         self.world.kept.append(made)
         return made
@@ -177,6 +174,8 @@ class Tracer(Attributes):
         """An operator that a Python class defines."""
         if any(isinstance(a, Tensor) for a in operands):
             raise Break(f"{op.__name__} of a tensor and a {type(operands[-1]).__name__}")
+        if op is operator.ne and all(calls.lookup(type(a), "__ne__") is object.__ne__ for a in operands):
+            return not self.truth(self.operate(operator.eq, *operands))
         for name, args in calls.methods_of_operator(op, operands):
             method = calls.lookup(type(args[0]), name)
             if isinstance(method, types.FunctionType):
@@ -298,7 +297,7 @@ class Tracer(Attributes):
         """A value as text, by `__str__`, `__repr__` or `__format__`."""
         if isinstance(value, str) and type(value) is str and name != "__repr__":
             return format(value, *more)
-        if not calls.is_data(value):
+        if not calls.is_data(value) and not (isinstance(value, BaseException) and calls.is_data(value.args) and not calls.python_made(type(value))):
             method = calls.python_method(value, name)
             if method is None or isinstance(value, Tensor):
                 raise Break(f"text of a {type(value).__name__}")
@@ -338,6 +337,8 @@ class Tracer(Attributes):
         fn = getattr(fn, "_torchdynamo_orig_callable", fn)
         if not isinstance(fn, types.FunctionType):
             return self.call(fn, args, kwargs)
+        if fn.__module__ == "tocha.device" and all(map(calls.is_data, args)):
+            return fn(*args, **kwargs)
         why = calls.kept_out(fn)
         if why is not None:
             raise Break(why)
