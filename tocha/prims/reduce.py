@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from tocha.autograd.mode import state
+from tocha.backends import cpu
 from tocha.backends.meta import MetaArray
-from tocha.dispatch.prim import prim
+from tocha.dispatch.override import INTERPRETERS
+from tocha.dispatch.prim import link_view, prim
 from tocha.dtypes import HALF_NP
 from tocha.prims.elementary import conj, keep
 from tocha.prims.pointwise import pointwise
 from tocha.prims.view import expand, view
+from tocha.tensor import Tensor, wrap
 
 Shape = tuple[int, ...]
 
@@ -39,7 +43,20 @@ def unsqueezed(g: Any, shape: Shape, dim: Shape, keepdim: bool) -> Any:
 
 def spread(g: Any, shape: Shape, dim: Shape, keepdim: bool) -> Any:
     """Undo the shape of a reduction: g with the reduced dimensions back, expanded to `shape`."""
-    return expand(unsqueezed(g, shape, dim, keepdim), shape=shape)
+    if g.__class__ is not Tensor or g._a.__class__ is not cpu.Array or INTERPRETERS or (g._rg and state.grad) or 1 in [shape[d] for d in dim]:
+        return expand(unsqueezed(g, shape, dim, keepdim), shape=shape)
+    steps = iter(g._a.strides)
+    if keepdim:
+        strides = tuple([0 if d in dim else s for d, s in enumerate(steps)])
+    else:
+        strides = tuple([0 if d in dim else next(steps) for d in range(len(shape))])
+    out = wrap(cpu.restride(g._a, shape, strides))  # both views at once
+    if keepdim or not dim:
+        link_view(out, g, expand, {"shape": shape})
+    else:
+        link_view(out, g, view, {"shape": reduced_shape(shape, dim, True)})
+        out._view.chain = (*out._view.chain, (expand, {"shape": shape}))
+    return out
 
 
 def _infer(input: Any, *, dim: Shape, keepdim: bool) -> MetaArray:
