@@ -7,6 +7,7 @@ What a symbol has no meaning for (another primitive, a branch on values) leaves 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -104,6 +105,10 @@ class Fused:
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name, self.function = name, function
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self.function)
 
     def impl(self, o: Any, *operands: Any, **params: Any) -> Any:
         """The rule as a scalar rule."""
