@@ -48,7 +48,18 @@ def _import_cost(python: str, name: str) -> tuple[float, float]:
 
 def _wheel_megabytes() -> float:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, str(ROOT)]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--wheel-dir",
+            folder,
+            str(ROOT),
+        ]
         subprocess.run(command, check=True)
         return next(Path(folder).glob("*.whl")).stat().st_size / 1e6
 

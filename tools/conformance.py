@@ -85,7 +85,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--record", action="store_true", help="make the measured results the new thresholds")
     parser.add_argument("--jobs", type=int, default=2, help="worker processes of the vectors (default: 2)")
     parser.add_argument("--only", choices=["vectors", "cases"], help="run one of the two")
-    parser.add_argument("--native", action="store_true", help="the vectors with kernels serving arrays of any size, held to a threshold of their own")
+    parser.add_argument(
+        "--native",
+        action="store_true",
+        help="the vectors with kernels serving arrays of any size, held to a threshold of their own",
+    )
     args = parser.parse_args(argv)
     key = "native_importance_1" if args.native else "importance_1"
 
@@ -104,7 +108,9 @@ def main(argv: list[str] | None = None) -> int:
             raise SystemExit("conformance: no operator was checked")
         share = passed / total
         least = wanted[key]
-        print(f"importance 1{' in kernels' if args.native else ''}: {passed} of {total} ({share:.2%}), at least {least:.2%} wanted")
+        print(
+            f"importance 1{' in kernels' if args.native else ''}: {passed} of {total} ({share:.2%}), at least {least:.2%} wanted"
+        )
         if share < least:
             failures.append(f"importance 1: {share:.2%} is under {least:.2%}")
 

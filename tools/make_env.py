@@ -25,7 +25,16 @@ def install(folder: Path, stamp: str, lock: int) -> int:
     if not (previous and same_place):
         venv.create(folder, clear=True, with_pip=True)
     log = folder / "install.log"
-    command = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--no-input", "-e", f".[{EXTRAS}]"]
+    command = [
+        str(folder / "bin" / "python"),
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--no-input",
+        "-e",
+        f".[{EXTRAS}]",
+    ]
     with log.open("w", encoding="utf-8") as output:
         # The child holds the lock too: a pip that outlives us still keeps others out.
         status = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, pass_fds=(lock,)).returncode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -23,10 +24,14 @@ def same(a: Any, b: Any) -> bool:
         )
     if type(a) is not type(b):
         return False
-    if isinstance(a, (list, tuple)):
+    if isinstance(a, (list, tuple, collections.deque)):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, dict):
-        return list(a) == list(b) and all(map(same, a.values(), b.values())) and (not hasattr(a, "__dict__") or same(vars(a), vars(b)))
+        return (
+            list(a) == list(b)
+            and all(map(same, a.values(), b.values()))
+            and (not hasattr(a, "__dict__") or same(vars(a), vars(b)))
+        )
     if hasattr(a, "__dict__") and not isinstance(a, type) and not callable(a):
         return same(vars(a), vars(b))
     return bool(a == b)
@@ -57,5 +62,7 @@ def check(
         assert same(expected, got), f"call {number}: expected {expected}, got {got}"
         assert same([plain_args, plain_kwargs], [our_args, our_kwargs]), f"call {number} changed its arguments otherwise"
     if graphs is not None and backend is None:
-        assert counter.frame_count == graphs, f"{counter.frame_count} graphs instead of {graphs}: {dict(torch._dynamo.utils.counters['graph_break'])}"
+        assert counter.frame_count == graphs, (
+            f"{counter.frame_count} graphs instead of {graphs}: {dict(torch._dynamo.utils.counters['graph_break'])}"
+        )
     return counter

@@ -284,7 +284,14 @@ def objects(x: Any) -> Any:
     d = Derived.make(x)
     pair = Derived(x)
     first, second = d
-    return d(x) + d.twice(x) + d[2] + (d + 1) + len(d) * first + second, 1 in d, d == pair, d != pair, isinstance(d, Base), type(d).__name__
+    return (
+        d(x) + d.twice(x) + d[2] + (d + 1) + len(d) * first + second,
+        1 in d,
+        d == pair,
+        d != pair,
+        isinstance(d, Base),
+        type(d).__name__,
+    )
 
 
 def slots(x: Any) -> Any:
@@ -357,13 +364,30 @@ def functional(x: Any) -> Any:
     chained = list(itertools.chain([1], (2, 3)))
     pairs = list(itertools.product([1, 2], repeat=2))
     total = list(itertools.accumulate([1, 2, 3]))
-    return add(x, y), rows, kept, chained, pairs, total, sorted([3, 1, 2], key=lambda v: -v), operator.itemgetter(1)([4, 5]), math.sqrt(16) * x
+    return (
+        add(x, y),
+        rows,
+        kept,
+        chained,
+        pairs,
+        total,
+        sorted([3, 1, 2], key=lambda v: -v),
+        operator.itemgetter(1)([4, 5]),
+        math.sqrt(16) * x,
+    )
 
 
 def strings(x: Any) -> Any:
     name = "layer"
     n = 3
-    return x + n, f"{name}-{n:03d}-{x.shape[0]!r}-{x.dtype}", "%s %d" % (name, n), "{}:{}".format(name, n), name.upper()[1:], ",".join(["a", "b"])
+    return (
+        x + n,
+        f"{name}-{n:03d}-{x.shape[0]!r}-{x.dtype}",
+        "%s %d" % (name, n),
+        "{}:{}".format(name, n),
+        name.upper()[1:],
+        ",".join(["a", "b"]),
+    )
 
 
 def matching(x: Any, what: Any = (1, {"k": 2})) -> Any:
@@ -450,7 +474,15 @@ def imports(x: Any) -> Any:
 
 def sizes(x: Any) -> Any:
     b, n = x.shape
-    return x.view(b * n), x.reshape(n, -1), torch.Size([1, 2]).numel(), x.split([1, 2], dim=1), x.chunk(2), x.unbind(0), x.max(dim=0).values
+    return (
+        x.view(b * n),
+        x.reshape(n, -1),
+        torch.Size([1, 2]).numel(),
+        x.split([1, 2], dim=1),
+        x.chunk(2),
+        x.unbind(0),
+        x.max(dim=0).values,
+    )
 
 
 def slices(x: Any) -> Any:

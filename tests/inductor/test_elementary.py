@@ -80,7 +80,9 @@ def test_two_arguments(name: str) -> None:
 )
 def test_float64_polynomials_agree_with_the_c_library(name: str, low: float, high: float) -> None:
     rng = np.random.default_rng(3)
-    x = np.concatenate([rng.uniform(low, high, 20_000), rng.uniform(0 if name == "log" else -2, 2, 20_000), [1e-310, 5e-324, 1.0, 0.5]])
+    x = np.concatenate(
+        [rng.uniform(low, high, 20_000), rng.uniform(0 if name == "log" else -2, 2, 20_000), [1e-310, 5e-324, 1.0, 0.5]]
+    )
     with np.errstate(all="ignore"):
         want = getattr(np, name)(x)
     got = run(name, [x])

@@ -97,7 +97,9 @@ def test_threads_change_while_kernels_run() -> None:
 
 def _python(program: str, **settings: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
-    got = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, env=environment, timeout=60)
+    got = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, env=environment, timeout=60
+    )
     assert got.returncode == 0, got.stderr
     return got.stdout
 
@@ -190,5 +192,8 @@ def test_requests_are_served_in_the_background(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_modules_are_loaded_only_when_large_arrays_come() -> None:
-    assert _python("import tocha, sys; tocha.ones(5).exp(); print('llvmlite' in sys.modules, 'tocha.inductor' in sys.modules)") == "False False\n"
+    assert (
+        _python("import tocha, sys; tocha.ones(5).exp(); print('llvmlite' in sys.modules, 'tocha.inductor' in sys.modules)")
+        == "False False\n"
+    )
     assert native.inductor() is not None

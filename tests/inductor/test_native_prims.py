@@ -92,7 +92,9 @@ def test_mean_squared_error_and_log_of_sums() -> None:
     x, y = _normal(30, 40), _normal(30, 40)
     np.testing.assert_allclose(run("mse", x, y, reduction="mean"), ((x.astype("d") - y) ** 2).mean(), rtol=1e-6)
     np.testing.assert_allclose(run("mse", x, y, reduction="sum"), ((x.astype("d") - y) ** 2).sum(), rtol=1e-6)
-    np.testing.assert_allclose(run("mse_backward", np.float32(3).reshape(()), x, y, reduction="mean"), 6 * (x - y) / x.size, rtol=1e-5)
+    np.testing.assert_allclose(
+        run("mse_backward", np.float32(3).reshape(()), x, y, reduction="mean"), 6 * (x - y) / x.size, rtol=1e-5
+    )
     x[0, :], x[1, 3], x[2, 5] = -np.inf, np.inf, np.nan
     with np.errstate(all="ignore"):
         want = np.log(np.exp(x.astype("d")).sum(1))

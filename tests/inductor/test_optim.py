@@ -65,7 +65,9 @@ def choose(way, monkeypatch):
     monkeypatch.setattr(native_lists, "ON", way == "kernels")
     if way == "tensors":
         for module in MODULES:
-            monkeypatch.setattr(f"tocha.optim.{module}.fused_update", lambda rule, columns, *_, **__: range(len(columns["param"])))
+            monkeypatch.setattr(
+                f"tocha.optim.{module}.fused_update", lambda rule, columns, *_, **__: range(len(columns["param"]))
+            )
 
 
 def train(name, options, dtype, steps=20, way="kernels", monkeypatch=None, shapes=SHAPES):
@@ -123,7 +125,13 @@ class Marked(torch.Tensor):
 def _rows():
     torch.manual_seed(1)
     plain = torch.randn(4, 3)
-    return [plain, torch.randn(3, 4).t(), torch.randn(4, dtype=torch.complex64), torch.randn(5, dtype=torch.float64), torch.randn(6)[::2]]
+    return [
+        plain,
+        torch.randn(3, 4).t(),
+        torch.randn(4, dtype=torch.complex64),
+        torch.randn(5, dtype=torch.float64),
+        torch.randn(6)[::2],
+    ]
 
 
 @pytest.mark.parametrize("name", ["SGD", "Adam", "RMSprop", "Adagrad", "Adamax", "Adadelta", "NAdam", "RAdam", "ASGD", "Rprop"])

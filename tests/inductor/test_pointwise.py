@@ -46,7 +46,9 @@ def run(name: str, arrays: list[Any], params: dict[str, Any] | None = None, comp
 def expected(name: str, arrays: list[Any], params: dict[str, Any] | None = None, compute: Any = None) -> Any:
     compute = np.dtype(compute or arrays[0].dtype)
     with np.errstate(all="ignore"):
-        return REGISTRY[name].impl(cpu, *[a.astype(compute) if isinstance(a, np.ndarray) else a for a in arrays], **(params or {}))
+        return REGISTRY[name].impl(
+            cpu, *[a.astype(compute) if isinstance(a, np.ndarray) else a for a in arrays], **(params or {})
+        )
 
 
 def close(got: Any, want: Any, ulps: float = 16) -> None:
@@ -156,10 +158,27 @@ def test_half_types_round_once(dtype: Any) -> None:
 def test_nan_infinity_and_signed_zero() -> None:
     special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-45], np.float32)
     x, y = (a.ravel() for a in np.meshgrid(special, special))
-    for name in ("add", "sub", "mul", "true_divide", "fmax", "fmin", "lt", "le", "eq", "ne", "copysign", "maximum", "minimum", "floor_divide"):
+    for name in (
+        "add",
+        "sub",
+        "mul",
+        "true_divide",
+        "fmax",
+        "fmin",
+        "lt",
+        "le",
+        "eq",
+        "ne",
+        "copysign",
+        "maximum",
+        "minimum",
+        "floor_divide",
+    ):
         np.testing.assert_array_equal(run(name, [x, y]), expected(name, [x, y]), err_msg=name)
     for name in ("isnan", "isinf", "isfinite", "signbit", "sign", "neg", "abs", "sqrt", "relu", "nan_to_num"):
-        np.testing.assert_array_equal(run(name, [special], PARAMS.get(name)), expected(name, [special], PARAMS.get(name)), err_msg=name)
+        np.testing.assert_array_equal(
+            run(name, [special], PARAMS.get(name)), expected(name, [special], PARAMS.get(name)), err_msg=name
+        )
     for name in ("sin", "tanh", "erf", "asin", "sinh", "expm1", "log1p", "atan", "asinh", "atanh", "tan"):
         assert np.signbit(run(name, [special])[1]) and not np.signbit(run(name, [special])[0]), name
 

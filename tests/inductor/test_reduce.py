@@ -161,6 +161,8 @@ def test_tensors_large_enough_use_kernels() -> None:
     torch.manual_seed(0)
     x = torch.randn(400, 300)
     np.testing.assert_allclose(x.sum(0).numpy(), x.numpy().astype("d").sum(0), atol=1e-4)
-    np.testing.assert_allclose(torch.softmax(x.bfloat16(), -1).float().numpy(), _softmax(x.bfloat16().float().numpy().astype("d")), rtol=8e-3)
+    np.testing.assert_allclose(
+        torch.softmax(x.bfloat16(), -1).float().numpy(), _softmax(x.bfloat16().float().numpy().astype("d")), rtol=8e-3
+    )
     built = {key[0] if key[0] != "reduce" else key[1] for key in native._built}
     assert {"sum", "softmax"} <= built

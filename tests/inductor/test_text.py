@@ -104,7 +104,11 @@ def test_verify_names_what_is_wrong(kernel: Kernel, message: str) -> None:
 
 
 def test_parse_refuses_what_it_does_not_know() -> None:
-    for text in ("def k():\n    while True: pass\n", "def k():\n    frobnicate(1)\n", 'def k():\n    store("out", nowhere, nowhere)\n'):
+    for text in (
+        "def k():\n    while True: pass\n",
+        "def k():\n    frobnicate(1)\n",
+        'def k():\n    store("out", nowhere, nowhere)\n',
+    ):
         with pytest.raises(IRError):
             parse(text)
 

@@ -47,7 +47,11 @@ def test_values_follow_the_scalar_rule(rule: Pointwise) -> None:
     with np.errstate(all="ignore"):
         expected = rule.impl(cpu, *[x.numpy() for x in xs])
     # Kernels have their own elementary functions (TOCHA_NATIVE_MIN=1 makes them serve arrays this small).
-    same = np.testing.assert_array_equal if native.LEAST["rule"] > xs[0].numel() else functools.partial(np.testing.assert_allclose, rtol=2e-15)
+    same = (
+        np.testing.assert_array_equal
+        if native.LEAST["rule"] > xs[0].numel()
+        else functools.partial(np.testing.assert_allclose, rtol=2e-15)
+    )
     same(rule(*xs).numpy(), expected)
 
 

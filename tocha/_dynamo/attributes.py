@@ -20,7 +20,20 @@ from tocha.tensor import Tensor
 _TABLES = ("_parameters", "_modules", "_buffers")
 #: Attributes of tensors that are known while tracing and that the tensors' guards cover.
 _GEOMETRY = frozenset(
-    ("shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_leaf", "itemsize", "nbytes", "is_cuda", "is_cpu", "is_meta")
+    (
+        "shape",
+        "dtype",
+        "device",
+        "ndim",
+        "layout",
+        "requires_grad",
+        "is_leaf",
+        "itemsize",
+        "nbytes",
+        "is_cuda",
+        "is_cpu",
+        "is_meta",
+    )
 )
 _HIDDEN = frozenset(("grad_fn", "_version", "_base", "_backward_hooks", "_a", "_node", "_vc", "_view", "_extra", "__dict__"))
 _SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType, type(collections.namedtuple("_", "x").x))  # type: ignore[attr-defined]
@@ -76,7 +89,9 @@ class Attributes(Interpreter):
         if written is not NULL:
             return written
         value = getattr(obj, name)
-        if calls.ours(obj.__name__) and isinstance(value, (types.FunctionType, type, types.ModuleType, types.BuiltinFunctionType)):
+        if calls.ours(obj.__name__) and isinstance(
+            value, (types.FunctionType, type, types.ModuleType, types.BuiltinFunctionType)
+        ):
             source = self.world.source_of(obj)
             if source is not None and id(value) in calls.torch_functions():
                 return self.world.enter(value, source.attribute(name)) if calls.patched(obj, name, value) else value
@@ -274,7 +289,9 @@ class Attributes(Interpreter):
 
     def delattr(self, obj: Any, name: str) -> None:
         kind = type(obj)
-        if isinstance(obj, (Tensor, type, types.ModuleType, Module)) or isinstance(calls.lookup(kind, "__delattr__"), types.FunctionType):
+        if isinstance(obj, (Tensor, type, types.ModuleType, Module)) or isinstance(
+            calls.lookup(kind, "__delattr__"), types.FunctionType
+        ):
             raise Break(f"an attribute of a {kind.__name__} is deleted")
         if self.world.source_of(obj) is None:
             delattr(obj, name)
@@ -282,7 +299,10 @@ class Attributes(Interpreter):
             raise Break(f"an attribute of a {kind.__name__} is deleted")
         else:
             self.getattr(obj, name)
-            self.world.write(obj, name, DELETED)
+            if name in getattr(obj, "__dict__", ()) or isinstance(calls.lookup(kind, name), _SLOTS):
+                self.world.write(obj, name, DELETED)
+            else:
+                self.world.overlay.pop((id(obj), name), None)
 
     def load_super(self, sup: Any, cls: Any, obj: Any, name: str) -> Any:
         if sup is not super:

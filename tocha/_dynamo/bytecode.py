@@ -14,7 +14,9 @@ import types
 from typing import Any, NamedTuple
 
 VERSION = sys.version_info[:2]
-_DROPPED = frozenset(("CACHE", "RESUME", "NOP", "PRECALL", "TO_BOOL", "EXTENDED_ARG", "KW_NAMES", "COPY_FREE_VARS", "EXIT_INIT_CHECK"))
+_DROPPED = frozenset(
+    ("CACHE", "RESUME", "NOP", "PRECALL", "TO_BOOL", "EXTENDED_ARG", "KW_NAMES", "COPY_FREE_VARS", "EXIT_INIT_CHECK")
+)
 _RENAMED = {
     "LOAD_FAST_CHECK": "LOAD_FAST",
     "LOAD_CLOSURE": "LOAD_FAST",

@@ -44,7 +44,9 @@ _PURE = frozenset(
     getattr(builtins, n)
     for n in "abs all any ascii bin chr divmod format hash hex len max min oct ord pow repr round sorted sum callable".split()
 )
-_PURE_MODULES = frozenset(("math", "cmath", "_operator", "operator", "itertools", "_functools", "functools", "_struct", "_collections"))
+_PURE_MODULES = frozenset(
+    ("math", "cmath", "_operator", "operator", "itertools", "_functools", "functools", "_struct", "_collections")
+)
 _STORE_NAMES = frozenset(("append", "extend", "insert", "__init__", "appendleft", "setdefault", "pop", "popleft", "clear", "copy", "get", "items",
     "keys", "values", "update", "__setitem__", "__setattr__", "reverse", "popitem", "move_to_end", "__getitem__", "__new__", "__iter__", "__len__"))  # fmt: skip
 #: Builtins that take any object and ask it nothing.
@@ -147,8 +149,20 @@ def is_entered(value: Any) -> bool:
     kind = type(value)
     return (
         isinstance(value, (Tensor, tuple, type))
-        or kind in (list, dict, set, frozenset, collections.deque, collections.OrderedDict, collections.defaultdict, collections.Counter, slice)
-        or kind in (types.FunctionType, types.MethodType, functools.partial, types.CellType, types.ModuleType, types.BuiltinFunctionType)
+        or kind
+        in (
+            list,
+            dict,
+            set,
+            frozenset,
+            collections.deque,
+            collections.OrderedDict,
+            collections.defaultdict,
+            collections.Counter,
+            slice,
+        )
+        or kind
+        in (types.FunctionType, types.MethodType, functools.partial, types.CellType, types.ModuleType, types.BuiltinFunctionType)
         or isinstance(value, _IDENTICAL)
         or is_data(value)
     )
@@ -210,7 +224,9 @@ def methods_of_operator(op: Callable[..., Any], operands: tuple[Any, ...]) -> It
 
 def by_identity(operands: tuple[Any, ...]) -> bool:
     """Whether == of these asks for identity only."""
-    return not any(compares_in_python(a) for a in operands) and all(lookup(type(a), "__eq__") is object.__eq__ or is_data(a) for a in operands)
+    return not any(compares_in_python(a) for a in operands) and all(
+        lookup(type(a), "__eq__") is object.__eq__ or is_data(a) for a in operands
+    )
 
 
 # ---- builtins
@@ -241,7 +257,11 @@ _KINDS = frozenset((type({}.keys()), type({}.values()), type({}.items()), Genera
 
 def only_stores(fn: Any) -> bool:
     """Whether a builtin keeps its arguments without asking them anything."""
-    return getattr(fn, "__name__", "") in _STORE_NAMES or fn in (functools.partial, types.MethodType, types.SimpleNamespace) or fn is object
+    return (
+        getattr(fn, "__name__", "") in _STORE_NAMES
+        or fn in (functools.partial, types.MethodType, types.SimpleNamespace)
+        or fn is object
+    )
 
 
 #: Functions that users put into graphs as they are.

@@ -50,7 +50,14 @@ def compile_callable(fn: Callable[..., Any], backend: Any, options: dict[str, An
     unsupported = decode(code).unsupported or ("a generator" if is_generator(code) else None)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if unsupported or config.disable or report.capturing_now or stacks.function_modes or stacks.interpreters or stance[0] == "force_eager":
+        if (
+            unsupported
+            or config.disable
+            or report.capturing_now
+            or stacks.function_modes
+            or stacks.interpreters
+            or stance[0] == "force_eager"
+        ):
             return fn(*args, **kwargs)
         given = (*bound, *args)
         if simple and not kwargs and len(given) == len(names):
@@ -114,5 +121,3 @@ class OptimizedModule(Module):
             super().__setattr__(name, value)
         else:
             setattr(self._orig_mod, name, value)
-
-

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["BackendCompilerFailed", "InternalTorchDynamoError", "RecompileLimitExceeded", "TorchDynamoException", "Unsupported", "UserError"]
+__all__ = [
+    "BackendCompilerFailed",
+    "InternalTorchDynamoError",
+    "RecompileLimitExceeded",
+    "TorchDynamoException",
+    "Unsupported",
+    "UserError",
+]
 
 
 class TorchDynamoException(RuntimeError):

@@ -47,7 +47,7 @@ class Frame:
 
     def where(self) -> str:
         """The place in the user's program."""
-        return f'{self.code.co_filename}:{self.line} in {self.code.co_name}'
+        return f"{self.code.co_filename}:{self.line} in {self.code.co_name}"
 
 
 def is_generator(code: types.CodeType) -> bool:
@@ -55,7 +55,9 @@ def is_generator(code: types.CodeType) -> bool:
     return bool(code.co_flags & inspect.CO_GENERATOR)
 
 
-def bind(code: types.CodeType, name: str, defaults: Any, kwdefaults: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def bind(
+    code: types.CodeType, name: str, defaults: Any, kwdefaults: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
     """A call's arguments as local variables; TypeError as Python raises it."""
     count, only = code.co_argcount, code.co_kwonlyargcount
     names = code.co_varnames

@@ -1,6 +1,6 @@
 """Guards: the sources' checks as one Python function, the prologue.
 
-    prologue(frames) -> the wanted values, as a tuple, or the number of the check that failed
+prologue(frames) -> the wanted values, as a tuple, or the number of the check that failed
 """
 
 from __future__ import annotations
@@ -169,7 +169,11 @@ def environment() -> tuple[Any, ...]:
 
 def _autocast_key(current: Any) -> Any:
     enabled, kinds = getattr(current, "enabled", None), getattr(current, "dtypes", None)
-    return (tuple(enabled.items()) if enabled else None, tuple(kinds.items()) if kinds else None, getattr(current, "cache_enabled", None))
+    return (
+        tuple(enabled.items()) if enabled else None,
+        tuple(kinds.items()) if kinds else None,
+        getattr(current, "cache_enabled", None),
+    )
 
 
 def _short(value: Any) -> str:

@@ -278,7 +278,9 @@ def LOAD_DEREF(vm: Interpreter, f: Frame, name: str) -> None:
     try:
         f.stack.append(vm.cell_get(vm.load_local(f, name)))
     except ValueError:
-        raise NameError(f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope") from None
+        raise NameError(
+            f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope"
+        ) from None
 
 
 @_op

@@ -21,7 +21,7 @@ from tocha._dynamo.frame import NULL, Frame
 from tocha._dynamo.generators import Generator
 from tocha._dynamo.source import Constants, Source
 from tocha._dynamo.tracer import Inlined
-from tocha._dynamo.world import _IDENTICAL, DELETED, Unentered, World, changed
+from tocha._dynamo.world import _IDENTICAL, DELETED, Unentered, World, changed, is_bound
 from tocha.device import Size, device
 from tocha.tensor import Tensor
 
@@ -45,7 +45,9 @@ class Rebuilder:
         self.given: list[Source] = list(inputs)  # the graph's inputs come first
         self.outputs: list[Tensor] = []
         self.lines: list[str] = []
-        self.constants = Constants(FunctionType=types.FunctionType, CellType=types.CellType, MethodType=types.MethodType, new=new, Frame=Frame)
+        self.constants = Constants(
+            FunctionType=types.FunctionType, CellType=types.CellType, MethodType=types.MethodType, new=new, Frame=Frame
+        )
         self._made: dict[int, str] = {}
         self._given: dict[int, str] = {id(s): f"given[{i}]" for i, s in enumerate(inputs)}
 
@@ -86,7 +88,7 @@ class Rebuilder:
             return self.source(known.source)
         if isinstance(v, Tensor):
             return self._tensor(v)
-        if isinstance(v, _IDENTICAL) and not (kind is types.BuiltinFunctionType and isinstance(v.__self__, (list, dict, set, collections.deque))):
+        if isinstance(v, _IDENTICAL) and not is_bound(v):
             return self.constants.name(v)
         if kind in g.literal_types() or isinstance(v, (Size, device, range)):
             return self.constants.name(v)
@@ -145,7 +147,10 @@ class Rebuilder:
         if not all(b in _BASES or b.__flags__ & (1 << 9) for b in kind.__mro__) or kind.__module__.startswith("tocha.nn"):
             raise Unmakeable(v, f"an object of class {kind.__name__} was made, which can't be made again from its parts")
         if isinstance(v, tuple):
-            name = self._let(v, f"{self.constants.name(tuple.__new__)}({self.constants.name(kind)}, ({''.join(self.value(x) + ', ' for x in v)}))")
+            name = self._let(
+                v,
+                f"{self.constants.name(tuple.__new__)}({self.constants.name(kind)}, ({''.join(self.value(x) + ', ' for x in v)}))",
+            )
         elif isinstance(v, BaseException):
             args = "".join(self.value(x) + ", " for x in v.args)
             name = self._let(v, f"{self.constants.name(kind.__new__)}({self.constants.name(kind)}, {args})")
@@ -160,7 +165,9 @@ class Rebuilder:
             for key, item in items:
                 self.lines.append(f"{put}({name}, {self.value(key)}, {self.value(item)})")
         elif isinstance(v, list):
-            self.lines.append(f"{self.constants.name(list.extend)}({name}, ({''.join(self.value(x) + ', ' for x in list.__iter__(v))}))")
+            self.lines.append(
+                f"{self.constants.name(list.extend)}({name}, ({''.join(self.value(x) + ', ' for x in list.__iter__(v))}))"
+            )
         for key, item in getattr(v, "__dict__", {}).items():
             self.lines.append(f"{name}.__dict__[{key!r}] = {self.value(item)}")
         for c in kind.__mro__:
@@ -208,6 +215,7 @@ class Rebuilder:
     def effects(self) -> None:
         """Replay writes to what existed before."""
         world = self.world
+        world.distinct()
         later: list[str] = []
         for real, copy, before in world.copies:
             if changed(copy, before):
@@ -229,7 +237,9 @@ class Rebuilder:
             gone = [k for k in old if k not in copy]
             if [k for k in copy if k in old] == [k for k in old if k in copy]:
                 lines = [f"del {target}[{self.value(k)}]" for k in gone]
-                return lines + [f"{target}[{self.value(k)}] = {self.value(v)}" for k, v in copy.items() if k not in old or old[k] is not v]
+                return lines + [
+                    f"{target}[{self.value(k)}] = {self.value(v)}" for k, v in copy.items() if k not in old or old[k] is not v
+                ]
             items = "".join(f"({self.value(k)}, {self.value(v)}), " for k, v in copy.items())
             return [f"{target}.clear()", f"{target}.update(({items}))"]
         items = "".join(self.value(v) + ", " for v in copy)
@@ -294,6 +304,7 @@ _MAKERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     types.CellType: _cell,
     types.MethodType: _method,
     types.BuiltinFunctionType: _builtin_method,
+    types.MethodWrapperType: _builtin_method,
     functools.partial: _partial,
     super: _super,
     Inlined: _inlined,

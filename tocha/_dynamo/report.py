@@ -110,6 +110,11 @@ class Explanation:
         return [w for s in self.segments for w in s.prologue.words]
 
     def __str__(self) -> str:
-        lines = [f"Graph Count: {self.graph_count}", f"Graph Break Count: {self.graph_break_count}", f"Op Count: {self.op_count}", "Break Reasons:"]
+        lines = [
+            f"Graph Count: {self.graph_count}",
+            f"Graph Break Count: {self.graph_break_count}",
+            f"Op Count: {self.op_count}",
+            "Break Reasons:",
+        ]
         lines += [f"  {i}: {why}" for i, why in enumerate(self.break_reasons, 1)]
         return "\n".join([*lines, *[f"  runs in plain Python: {why}" for why in self.refused]])

@@ -23,7 +23,10 @@ from tocha.tensor import Tensor
 def _isinstance(vm: Any, args: Any, kwargs: Any) -> Any:
     """Of what stands for the value: the class is guarded."""
     kinds = args[1] if isinstance(args[1], tuple) else (args[1],)
-    if any(calls.python_method(k, "__instancecheck__") and not calls.outside(type(k)) and type(k).__module__ not in ("abc", "typing") for k in kinds):
+    if any(
+        calls.python_method(k, "__instancecheck__") and not calls.outside(type(k)) and type(k).__module__ not in ("abc", "typing")
+        for k in kinds
+    ):
         raise Break("isinstance with a metaclass that has an __instancecheck__ of its own")
     return isinstance(*args)
 
@@ -259,7 +262,15 @@ def _native(function: Any) -> None:
         return function(*args, **kwargs)
 
 
-for _function in (device, dtypes.finfo, dtypes.iinfo, get_default_dtype, tocha.is_autocast_enabled, tocha.get_autocast_dtype, dataclasses.is_dataclass):
+for _function in (
+    device,
+    dtypes.finfo,
+    dtypes.iinfo,
+    get_default_dtype,
+    tocha.is_autocast_enabled,
+    tocha.get_autocast_dtype,
+    dataclasses.is_dataclass,
+):
     _native(_function)
 
 

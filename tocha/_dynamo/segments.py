@@ -190,7 +190,9 @@ class _Attempt:
             what, value = tracer.run()
             if what == "break" and program.fullgraph:
                 report.graph_break(entered[-1].where(), value)
-                raise Unsupported(f"graph break with fullgraph=True: {value.reason} ({entered[-1].where()}){value.hint and '. ' + value.hint}")
+                raise Unsupported(
+                    f"graph break with fullgraph=True: {value.reason} ({entered[-1].where()}){value.hint and '. ' + value.hint}"
+                )
             for generator in tracer.generators:
                 f = generator.frame
                 if what == "return" and f is not None and f.ip and f.code.co_exceptiontable:
@@ -212,7 +214,11 @@ class _Attempt:
             for name, value in f.local.items():
                 new.local[name] = Unentered(value, base.child(f"{{}}[{name!r}]", name))
             new.stack += [v if v is NULL else self.world.enter_iterator(v, stack.item(j)) for j, v in enumerate(f.stack)]
-            new.instead = f.instead if f.instead is NULL else self.world.enter(f.instead, self.guards.root(f"frames[{i}].instead", "result"))
+            new.instead = (
+                f.instead
+                if f.instead is NULL
+                else self.world.enter(f.instead, self.guards.root(f"frames[{i}].instead", "result"))
+            )
             made.append(new)
         handled = self.frames.handled
         return made, handled if handled is None else self.world.enter(handled, self.guards.root("frames.handled", "exception"))
@@ -247,7 +253,9 @@ class _Attempt:
 
         def compiled(program: Program, around: Any, final: bool) -> Segment:
             graph = None if module is None else _compiled(program, module, inputs)
-            writes = module is not None and any(n.op != "placeholder" and n.op != "output" and n.is_impure() for n in module.graph.nodes)
+            writes = module is not None and any(
+                n.op != "placeholder" and n.op != "output" and n.is_impure() for n in module.graph.nodes
+            )
             return Segment(
                 prologue, around, len(used), graph, module, epilogue, text, what == "return", reason, where, writes, prologue.call
             )

@@ -21,7 +21,17 @@ from tocha.aot.trace import DataDependent
 from tocha.nn import Module
 from tocha.tensor import Tensor
 
-_PLAIN_ERRORS = (StopIteration, LookupError, AttributeError, TypeError, ValueError, ArithmeticError, AssertionError, NameError, ImportError)
+_PLAIN_ERRORS = (
+    StopIteration,
+    LookupError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    AssertionError,
+    NameError,
+    ImportError,
+)
 
 
 class Tracer(Attributes):
@@ -297,7 +307,9 @@ class Tracer(Attributes):
         """A value as text, by `__str__`, `__repr__` or `__format__`."""
         if isinstance(value, str) and type(value) is str and name != "__repr__":
             return format(value, *more)
-        if not calls.is_data(value) and not (isinstance(value, BaseException) and calls.is_data(value.args) and not calls.python_made(type(value))):
+        if not calls.is_data(value) and not (
+            isinstance(value, BaseException) and calls.is_data(value.args) and not calls.python_made(type(value))
+        ):
             method = calls.python_method(value, name)
             if method is None or isinstance(value, Tensor):
                 raise Break(f"text of a {type(value).__name__}")
@@ -470,4 +482,3 @@ class Inlined:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.vm.nested(self.fn, args, kwargs)
-

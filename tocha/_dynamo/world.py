@@ -41,7 +41,7 @@ class Known(NamedTuple):
 #: Compared by identity, and the same in every process state that matters.
 _IDENTICAL = (
     type, types.ModuleType, types.BuiltinFunctionType, types.CodeType, dtypes.dtype, layout, memory_format, enum.Enum, Marker,
-    types.WrapperDescriptorType, types.MethodDescriptorType, types.MethodWrapperType, type(NotImplemented), type(...), property,
+    types.WrapperDescriptorType, types.MethodDescriptorType, type(NotImplemented), type(...), property,
     classmethod, staticmethod, types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType,
     types.GenericAlias, types.UnionType,
 )  # fmt: skip
@@ -92,10 +92,8 @@ class World:
         """What stands for a value from before; guards say what the trace relies on."""
         kind = type(value)
         if value is None or kind is bool or isinstance(value, _IDENTICAL):
-            if not (kind is types.BuiltinFunctionType and _bound(value)):
+            if not is_bound(value):
                 g.check_is(source, value)
-                if source.parent is None and source.constants:
-                    return value
                 return value
         if kind in g.literal_types() or isinstance(value, (Size, device, range)) or (kind is frozenset and not value):
             g.check_equal(source, value)
@@ -121,11 +119,13 @@ class World:
         if kind in COPIED or (kind is frozenset):
             return self._enter_container(value, kind, source)
         if kind is slice:
-            return self.remember(value, slice(*[self.enter(getattr(value, n), source.attribute(n)) for n in ("start", "stop", "step")]), source)
+            return self.remember(
+                value, slice(*[self.enter(getattr(value, n), source.attribute(n)) for n in ("start", "stop", "step")]), source
+            )
         if kind is types.MethodType:
             own = self.enter(value.__self__, source.attribute("__self__"))
             return self.remember(value, types.MethodType(self.enter(value.__func__, source.attribute("__func__")), own), source)
-        if kind is types.BuiltinFunctionType:
+        if is_bound(value):
             own = self.enter(value.__self__, source.attribute("__self__"))
             source.check(f"is named {value.__name__}", "{v}.__name__ == {c0}", value.__name__)
             return self.remember(value, getattr(own, value.__name__), source)
@@ -195,6 +195,19 @@ class World:
         """Set an attribute of an object from before, for this trace."""
         self.overlay[id(obj), name] = value
 
+    def distinct(self) -> None:
+        """Guard that what was written to isn't at the same time something else of its class: the trace took them for two."""
+        written = {type(real) for real, copy, before in self.copies if changed(copy, before)}
+        written |= {type(self.known[of].real) for of, _ in self.overlay}
+        for kind in written - {dict} if not any(type(r) is dict for r, c, b in self.copies if changed(c, b)) else written:
+            sources = {
+                id(k.source): k.source for k in self.known.values() if type(k.real) is kind and k.source.parent is not None
+            }
+            if len(sources) > 1:
+                condition = "len({{" + ", ".join(["id({})"] * len(sources)) + "}}) == " + str(len(sources))
+                labels = ", ".join(s.label for s in sources.values())
+                self.guards.late.append((f"{labels} are different objects", condition, tuple(sources.values())))
+
     def view(self, obj: Any, source: Source) -> dict[str, Any]:
         """The __dict__ of an object from before, as a copy that is in force from now on."""
         found = self.viewed.get(id(obj))
@@ -208,7 +221,10 @@ class World:
         return found
 
 
-def _bound(value: Any) -> bool:
+def is_bound(value: Any) -> bool:
+    """Whether a value is a builtin method of some object."""
+    if type(value) not in (types.BuiltinFunctionType, types.MethodWrapperType):
+        return False
     own = value.__self__
     return own is not None and not isinstance(own, (types.ModuleType, type))
 
@@ -229,7 +245,13 @@ def hashable(key: Any) -> bool:
 
 def contents(container: Any) -> Any:
     """What a container holds, to see later whether it changed."""
-    return list(container.items()) if isinstance(container, dict) else list(container) if not isinstance(container, set) else set(container)
+    return (
+        list(container.items())
+        if isinstance(container, dict)
+        else list(container)
+        if not isinstance(container, set)
+        else set(container)
+    )
 
 
 def changed(container: Any, before: Any) -> bool:

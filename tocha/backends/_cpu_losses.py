@@ -52,7 +52,9 @@ def check_rows(indices: Any, name: str, rows: int) -> None:
     if indices.size:
         low, high = int(indices.min()), int(indices.max())
         if low < 0 or high >= rows:
-            raise IndexError(f"index out of range in self: {name} got index {high if high >= rows else low} for a weight of {rows} rows")
+            raise IndexError(
+                f"index out of range in self: {name} got index {high if high >= rows else low} for a weight of {rows} rows"
+            )
 
 
 def check_classes(target: Any, count: int) -> None:

@@ -52,9 +52,7 @@ def reduce(kind: str, arrays: list[Any], dim: Shape, keepdim: bool, out_dtype: A
     out = np.empty(kept_shape, out_dtype)
     item = out_dtype.itemsize
     out_steps = tuple([0 if d in dim else s // item for d, s in enumerate(out.strides)])
-    plan = native.remember(
-        (kind, shape, tuple(strides), dim), lambda: modules.reduce.plan(shape, strides, out_steps, dim) or ()
-    )
+    plan = native.remember((kind, shape, tuple(strides), dim), lambda: modules.reduce.plan(shape, strides, out_steps, dim) or ())
     if not plan:
         return None
     types = tuple([a.dtype for a in arrays])
@@ -161,7 +159,9 @@ def _cross_entropy(arrays: list[Any], params: dict[str, Any]) -> Any:
     names, kind = modules.lower.NP_TYPES, widened(x.dtype)
     smoothing = params["smoothing"]
     smooth = bool(smoothing)
-    builtin = native.kernel(("cross_entropy", x.dtype, smooth), lambda: modules.rows.cross_entropy(names[x.dtype], names[kind], smooth))
+    builtin = native.kernel(
+        ("cross_entropy", x.dtype, smooth), lambda: modules.rows.cross_entropy(names[x.dtype], names[kind], smooth)
+    )
     if builtin is None:
         return None
     losses, probability = np.empty(x.shape[0], kind), np.empty(x.shape, x.dtype)
@@ -173,7 +173,13 @@ def _cross_entropy(arrays: list[Any], params: dict[str, Any]) -> Any:
 def _cross_entropy_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
     g, probability, target, weight, total = arrays
     modules = native.inductor()
-    if modules is None or probability.size < native.LEAST["row"] or params["reduction"] == "none" or g.shape or not _plain_targets(probability, target, weight, params):
+    if (
+        modules is None
+        or probability.size < native.LEAST["row"]
+        or params["reduction"] == "none"
+        or g.shape
+        or not _plain_targets(probability, target, weight, params)
+    ):
         return None
     rows = probability.shape[0]
     if float(total) != rows:
@@ -188,7 +194,15 @@ def _cross_entropy_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
     out = np.empty(probability.shape, probability.dtype)
     factor = float(kind.type(g) / kind.type(rows)) if params["reduction"] == "mean" else float(g)
     smoothing = params["smoothing"]
-    builtin(out, probability, target, factor, factor * smoothing / probability.shape[1], factor * (1 - smoothing), row_work(*probability.shape))
+    builtin(
+        out,
+        probability,
+        target,
+        factor,
+        factor * smoothing / probability.shape[1],
+        factor * (1 - smoothing),
+        row_work(*probability.shape),
+    )
     return out
 
 

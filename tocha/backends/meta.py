@@ -158,7 +158,9 @@ def dense_strides(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: in
 def run_prim(prim: Any, arrays: list[Any], params: dict[str, Any]) -> tuple[MetaArray, ...]:
     """Output shapes and types without data. A primitive without a rule for them runs its kernel on zeros that take no memory."""
     if "dynamic" in prim.tags:
-        raise NotImplementedError(f"{prim.name}: the shape of the result depends on the values of the tensors, and meta tensors have none")
+        raise NotImplementedError(
+            f"{prim.name}: the shape of the result depends on the values of the tensors, and meta tensors have none"
+        )
     if prim.infer is not None:
         got = prim.infer(*arrays, **params)
         return (got,) if isinstance(got, MetaArray) else tuple(got)

@@ -179,7 +179,10 @@ def pointwise(
     place = None
     if not flat:
         given = arrays if into is None else [into, *arrays]
-        place = remember((shape, target, into is None, *[(a.shape, a.strides, a.dtype) for a in given]), lambda: _place(given, shape, target, into))
+        place = remember(
+            (shape, target, into is None, *[(a.shape, a.strides, a.dtype) for a in given]),
+            lambda: _place(given, shape, target, into),
+        )
         if not place:
             return None
     key = (rule.name, types, compute, target, None if place is None else place.key)
@@ -223,7 +226,9 @@ def _number(a: Any) -> Any:
     return a.item() if isinstance(a, np.generic) else a
 
 
-def _new_variant(variants: list[_Variant], rule: Any, types: Any, compute: Any, target: Any, params: dict[str, Any], place: Any) -> Any:
+def _new_variant(
+    variants: list[_Variant], rule: Any, types: Any, compute: Any, target: Any, params: dict[str, Any], place: Any
+) -> Any:
     """A kernel asked for; None if there are too many or none can be made."""
     modules = inductor()
     if modules is None or len(variants) >= _VARIANTS:
@@ -239,7 +244,11 @@ def _overlaps(into: Any, arrays: list[Any]) -> bool:
     """Whether an array shares memory with `into` without being the same view."""
     for a in arrays:
         if a is not into and np.may_share_memory(a, into):
-            if a.strides != into.strides or a.shape != into.shape or a.__array_interface__["data"] != into.__array_interface__["data"]:
+            if (
+                a.strides != into.strides
+                or a.shape != into.shape
+                or a.__array_interface__["data"] != into.__array_interface__["data"]
+            ):
                 return True
     return False
 
@@ -338,7 +347,17 @@ def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
     from tocha.backends import _native_conv as conv
     from tocha.backends import _native_scan as scan
 
-    families = (_native_prims, _native_rows, _native_norm, _native_index, scan, _native_products, _native_attention, _native_pool, conv)
+    families = (
+        _native_prims,
+        _native_rows,
+        _native_norm,
+        _native_index,
+        scan,
+        _native_products,
+        _native_attention,
+        _native_pool,
+        conv,
+    )
     return {name: run for family in families for name, run in family.RUNS.items()}
 
 

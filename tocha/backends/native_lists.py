@@ -47,7 +47,12 @@ _kernels: dict[Any, list[_Kernel]] = {}
 
 
 def find(
-    name: str, rule: Callable[..., tuple[Any, ...]], names: Sequence[str], written: Sequence[str], dtype: Any, params: dict[str, Any]
+    name: str,
+    rule: Callable[..., tuple[Any, ...]],
+    names: Sequence[str],
+    written: Sequence[str],
+    dtype: Any,
+    params: dict[str, Any],
 ) -> _Kernel | None:
     """The kernel of `rule(o, half, elements…, **params)` over lists of `dtype` arrays called `names`; None where there is none (yet).
 
@@ -79,7 +84,9 @@ def _serves(kernel: _Kernel, params: dict[str, Any]) -> bool:
     return modules is not None and modules.lower.holds(kernel.guards, params)
 
 
-def _want(kernel: _Kernel, name: str, rule: Any, names: Sequence[str], written: Sequence[str], dtype: Any, params: dict[str, Any]) -> None:
+def _want(
+    kernel: _Kernel, name: str, rule: Any, names: Sequence[str], written: Sequence[str], dtype: Any, params: dict[str, Any]
+) -> None:
     """Have the kernel compiled if it is wanted often enough and isn't asked for yet."""
     modules = native.inductor()
     assert modules is not None
@@ -114,7 +121,6 @@ def _forget_pending() -> None:
     """In a child after fork: nobody compiles what was asked for."""
     for known in _kernels.values():
         known[:] = [kernel for kernel in known if not kernel.pending]
-
 
 
 # ---- reductions

@@ -237,7 +237,9 @@ class _Function:
         depth: int | None = 0
         if isinstance(x, Index):
             depth = next(d for d, b in enumerate(self.stack) if b.index == x.name)
-        elif isinstance(x, Read) or (isinstance(x, Load) and (x.buffer in self.written or x.buffer not in {b.name for b in self.kernel.buffers})):
+        elif isinstance(x, Read) or (
+            isinstance(x, Load) and (x.buffer in self.written or x.buffer not in {b.name for b in self.kernel.buffers})
+        ):
             depth = None
         else:
             for child in x.children():

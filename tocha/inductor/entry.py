@@ -68,7 +68,13 @@ def _entry(kernel: Kernel, grain: int) -> str:
     slots = buffers + params + sizes + 1
     t.add("define ptr @entry(ptr %self, ptr %args, i64 %count) {", "entry:", f"  %ctx = alloca [{slots} x i64], align 16")
     right = t.op(f"icmp eq i64 %count, {buffers + params + 1}")
-    t.add(f"  br i1 {right}, label %arguments, label %bad", "bad:", "  call i32 @PyErr_BadArgument()", "  ret ptr null", "arguments:")
+    t.add(
+        f"  br i1 {right}, label %arguments, label %bad",
+        "bad:",
+        "  call i32 @PyErr_BadArgument()",
+        "  ret ptr null",
+        "arguments:",
+    )
 
     def argument(number: int) -> str:
         return t.op(f"load ptr, ptr {t.op(f'getelementptr ptr, ptr %args, i64 {number}')}, align 8")
@@ -79,7 +85,11 @@ def _entry(kernel: Kernel, grain: int) -> str:
     def address(object: str) -> str:
         kind = t.op(f"load ptr, ptr {t.op(f'getelementptr i8, ptr {object}, i64 {_HEAD - 8}')}, align 8")
         label = f"is{t.count}"
-        t.add(f"  %{label} = icmp eq ptr {kind}, @ndarray_type", f"  br i1 %{label}, label %{label}.array, label %bad", f"{label}.array:")
+        t.add(
+            f"  %{label} = icmp eq ptr {kind}, @ndarray_type",
+            f"  br i1 %{label}, label %{label}.array, label %bad",
+            f"{label}.array:",
+        )
         return t.op(f"load ptr, ptr {t.op(f'getelementptr i8, ptr {object}, i64 {_HEAD}')}, align 8")
 
     for number in range(buffers):
@@ -141,7 +151,12 @@ def _return_none(t: _Text) -> list[str]:
 
     if sys.version_info >= (3, 12):
         return ["  ret ptr @none"]
-    return ["  %old = load i64, ptr @none, align 8", "  %new = add i64 %old, 1", "  store i64 %new, ptr @none, align 8", "  ret ptr @none"]
+    return [
+        "  %old = load i64, ptr @none, align 8",
+        "  %new = add i64 %old, 1",
+        "  store i64 %new, ptr @none, align 8",
+        "  ret ptr @none",
+    ]
 
 
 class _MethodDef(ctypes.Structure):

@@ -497,7 +497,12 @@ class Made(NamedTuple):
 
 
 def make(
-    name: str, rule: Callable[..., tuple[Any, ...]], buffers: Sequence[Buffer], written: Sequence[str], compute: str, params: dict[str, Any]
+    name: str,
+    rule: Callable[..., tuple[Any, ...]],
+    buffers: Sequence[Buffer],
+    written: Sequence[str],
+    compute: str,
+    params: dict[str, Any],
 ) -> Made:
     """The kernel of a rule that gives several values: `rule(o, element of each buffer…, **params)` returns what is stored in `written`.
 
@@ -519,7 +524,9 @@ def make(
         raise Unsupported(f"{name}: a function that isn't exact everywhere")
     types = {b.name: b.type for b in buffers}
     # All values before all stores: what is stored may be what another value is computed from.
-    new = [Declare(f"new_{target}", types[target], _stored(v.expr, types[target])) for target, v in zip(written, values, strict=True)]
+    new = [
+        Declare(f"new_{target}", types[target], _stored(v.expr, types[target])) for target, v in zip(written, values, strict=True)
+    ]
     stores = [Store(target, index, Read(d.name, d.type)) for target, d in zip(written, new, strict=True)]
     body = (Loop("i", Size("lo"), Size("hi"), (*new, *stores), "vector"),)
     used = {n for n in walk(body) if isinstance(n, Param)}
@@ -560,7 +567,9 @@ def build_reduction(kernel: Kernel, dtypes: Sequence[Any], chunk: int) -> Callab
     return _assemble(kernel, dtypes, flags, _LOOK + _PIECE + _REDUCE, fields)
 
 
-def _assemble(kernel: Kernel, dtypes: Sequence[Any], flags: Sequence[int], text: str, fields: dict[str, Any]) -> Callable[..., bool]:
+def _assemble(
+    kernel: Kernel, dtypes: Sequence[Any], flags: Sequence[int], text: str, fields: dict[str, Any]
+) -> Callable[..., bool]:
     """The builtin of a text in which `fields` are filled in."""
     symbols = {f"descr{i}": id(dtype) for i, dtype in enumerate(dtypes)}
     declared = "".join(f"@{name} = external global i8\n" for name in symbols)

@@ -35,7 +35,16 @@ TYPES = ("index", "bool", *INTEGERS, *FLOATS, *HALVES)
 BITS = {"bool": 8, "index": 64, "bf16": 16, **{t: int(t[1:]) for t in (*INTEGERS, *FLOATS, "f16")}}
 
 _ANY, _INTEGRAL, _FLOATING = (*INTEGERS, *FLOATS, "index"), (*INTEGERS, "index", "bool"), FLOATS
-UNARY = {"neg": _ANY, "abs": _ANY, "sqrt": _FLOATING, "floor": _FLOATING, "ceil": _FLOATING, "rint": _FLOATING, "trunc": _FLOATING, "not": _INTEGRAL}
+UNARY = {
+    "neg": _ANY,
+    "abs": _ANY,
+    "sqrt": _FLOATING,
+    "floor": _FLOATING,
+    "ceil": _FLOATING,
+    "rint": _FLOATING,
+    "trunc": _FLOATING,
+    "not": _INTEGRAL,
+}
 BINARY = {
     "add": _ANY, "sub": _ANY, "mul": _ANY, "div": _ANY, "rem": (*INTEGERS, "index"), "min": _ANY, "max": _ANY, "copysign": _FLOATING,
     "and": _INTEGRAL, "or": _INTEGRAL, "xor": _INTEGRAL, "shl": INTEGERS, "shr": INTEGERS,
@@ -243,7 +252,10 @@ class Fma(_LikeOperand):
     z: Expr
 
     def __post_init__(self) -> None:
-        _check(self.x.type == self.y.type == self.z.type and self.x.type in FLOATS, f"fma of {self.x.type}, {self.y.type}, {self.z.type}")
+        _check(
+            self.x.type == self.y.type == self.z.type and self.x.type in FLOATS,
+            f"fma of {self.x.type}, {self.y.type}, {self.z.type}",
+        )
 
 
 class Compare(Expr):
@@ -256,7 +268,10 @@ class Compare(Expr):
         type = property(lambda self: "bool")
 
     def __post_init__(self) -> None:
-        _check(self.op in COMPARE and self.x.type == self.y.type and self.x.type not in HALVES, f"{self.op} of {self.x.type} and {self.y.type}")
+        _check(
+            self.op in COMPARE and self.x.type == self.y.type and self.x.type not in HALVES,
+            f"{self.op} of {self.x.type} and {self.y.type}",
+        )
 
 
 class Select(_LikeOperand):
@@ -283,7 +298,9 @@ class Bitcast(Expr):
     type: str
 
     def __post_init__(self) -> None:
-        _check(self.type in (*INTEGERS, *FLOATS) and BITS[self.type] == BITS[self.x.type], f"bits of {self.x.type} as {self.type}")
+        _check(
+            self.type in (*INTEGERS, *FLOATS) and BITS[self.type] == BITS[self.x.type], f"bits of {self.x.type} as {self.type}"
+        )
 
 
 class Call(Expr):
@@ -484,6 +501,9 @@ def _verify_block(body: tuple[Statement, ...], names: dict[str, Any]) -> None:
 def _verify_expr(expr: Expr, names: dict[str, Any]) -> None:
     for node in walk([expr]):
         if isinstance(node, Load):
-            _check(names.get(node.buffer) is Buffer(node.buffer, node.type), f"load of {node.type} from {names.get(node.buffer, node.buffer)}")
+            _check(
+                names.get(node.buffer) is Buffer(node.buffer, node.type),
+                f"load of {node.type} from {names.get(node.buffer, node.buffer)}",
+            )
         elif isinstance(node, (Param, Size, Index, Read)):
             _check(names.get(node.name) is node, f"{node.name} is not in scope as {node.__class__.__name__}")

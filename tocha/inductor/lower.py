@@ -240,7 +240,13 @@ class Handler:
         found = "bool"
         seen = False
         for x in operands:
-            type = x.expr.type if isinstance(x, Value) and not x.weak else NP_TYPES.get(x.dtype) if isinstance(x, np.generic) else None
+            type = (
+                x.expr.type
+                if isinstance(x, Value) and not x.weak
+                else NP_TYPES.get(x.dtype)
+                if isinstance(x, np.generic)
+                else None
+            )
             if type is None:
                 continue
             seen = True
@@ -472,7 +478,9 @@ class Handler:
 
     def _function(self, name: str, *operands: Any) -> Value:
         try:
-            return self._wrap(elementary.elementary(name, *self._floats(*operands), hard=None if self.trace.exact else self.trace.note_hard))
+            return self._wrap(
+                elementary.elementary(name, *self._floats(*operands), hard=None if self.trace.exact else self.trace.note_hard)
+            )
         except NotImplementedError as error:
             raise Unsupported(str(error)) from None
 

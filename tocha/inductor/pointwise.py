@@ -43,12 +43,21 @@ class Made:
     """A kernel with the guards under which it serves, the least number of elements worth a thread, the rule's parameters it takes, and
     whether it reads operands `again` after it has written (then the output must not be one of them)."""
 
-    def __init__(self, kernel: Kernel, guards: tuple[Guard, ...], grain: int, params: tuple[str, ...], again: bool = False) -> None:
+    def __init__(
+        self, kernel: Kernel, guards: tuple[Guard, ...], grain: int, params: tuple[str, ...], again: bool = False
+    ) -> None:
         self.kernel, self.guards, self.grain, self.params, self.again = kernel, guards, grain, params, again
 
 
 def make(
-    name: str, rule: Callable[..., Any], types: tuple[str, ...], compute: str, out: str, params: dict[str, Any], dimensions: int, inner: str
+    name: str,
+    rule: Callable[..., Any],
+    types: tuple[str, ...],
+    compute: str,
+    out: str,
+    params: dict[str, Any],
+    dimensions: int,
+    inner: str,
 ) -> Made:
     """The kernel of `rule` on operands of `types` ("number" for Python numbers), computed in type `compute` and stored as `out`.
 
@@ -157,7 +166,10 @@ class Renamer:
 
     def __call__(self, x: Any) -> Any:
         if x not in self.known:
-            fields = [tuple(map(self, v)) if v.__class__ is tuple else self(v) if isinstance(v, Node) else v for v in x.__dict__.values()]
+            fields = [
+                tuple(map(self, v)) if v.__class__ is tuple else self(v) if isinstance(v, Node) else v
+                for v in x.__dict__.values()
+            ]
             self.known[x] = x.__class__(*fields)
         return self.known[x]
 

@@ -282,7 +282,9 @@ def _text() -> str:
     triple = jit.host()[0]
     kind = "x86" if triple.startswith(("x86", "i686", "i386")) else "arm" if triple.startswith(("aarch64", "arm64")) else "other"
     declaration, call = _PAUSE[kind]
-    text = _POOL.replace("PAUSE", call).replace("SPINS", str(_SPINS)).replace("SIG_BLOCK", "0" if sys.platform == "linux" else "1")
+    text = (
+        _POOL.replace("PAUSE", call).replace("SPINS", str(_SPINS)).replace("SIG_BLOCK", "0" if sys.platform == "linux" else "1")
+    )
     return text if "sched_yield" in declaration else f"{declaration}\n{text}"
 
 

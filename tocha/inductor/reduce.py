@@ -214,7 +214,9 @@ class _Builder:
     # ---- offsets
 
     def kernel(self, name: str) -> Kernel:
-        sizes = [f"k{d}" for d in range(self.kept)] + [f"r{d}" for d in range(self.reduced)] + ["blocks", "length", "chunks", "count"]
+        sizes = (
+            [f"k{d}" for d in range(self.kept)] + [f"r{d}" for d in range(self.reduced)] + ["blocks", "length", "chunks", "count"]
+        )
         for a in range(len(self.operands) + 1):
             sizes += [f"s{a}_k{d}" for d in range(self.kept)] + [f"s{a}_r{d}" for d in range(self.reduced)]
         buffers = [Buffer("out", self.out), *self.operands]
@@ -276,7 +278,9 @@ class _Builder:
         outer, first = self.places(group)
         return self.down(unit, outer, first, start, stop) if self.columns else self.along(unit, outer, start, stop)
 
-    def nest(self, start: Expr, stop: Expr, levels: int, inside: Callable[[list[Expr]], tuple[Statement, ...]]) -> tuple[Statement, ...]:
+    def nest(
+        self, start: Expr, stop: Expr, levels: int, inside: Callable[[list[Expr]], tuple[Statement, ...]]
+    ) -> tuple[Statement, ...]:
         """Serial loops over the first `levels` reduced dimensions."""
         indices: list[Expr] = [Index(f"i{d}") for d in range(levels)]
         body = inside(indices)
@@ -341,7 +345,9 @@ class _Builder:
             )  # fmt: skip
 
         if self.split:
-            last = Loop("j3", ZERO, width, (Store("partial", unit * COLUMNS + Index("j3"), Load("total", Index("j3"), wide)),), "vector")
+            last = Loop(
+                "j3", ZERO, width, (Store("partial", unit * COLUMNS + Index("j3"), Load("total", Index("j3"), wide)),), "vector"
+            )
         else:
             last = self.put("j3", outer, first, width, Load("total", Index("j3"), wide))
         return (

@@ -295,6 +295,7 @@ def _added_parts(compute: str, names: tuple[str, ...]) -> tuple[Statement, ...]:
     column = Index("block") * _BLOCK
     width = Binary("min", n - column, Const(_BLOCK, "index"))
     for number, name in enumerate(names):
+
         def renamed(index: Index, number: int = number) -> Index:
             return Index(f"{index.name}{number}")
 
@@ -316,7 +317,9 @@ def logsumexp(type: str, compute: str, along: type[Row] = Row) -> Kernel:
     """max + log of the sum of e^(x - max), one for each row."""
     row = along({"out": type, "x": type}, compute)
     top = row.max(lambda j: row.load("x", j))
-    base = row.let("base", select(compare("lt", abs(top), math.inf), top, select(compare("ne", top, top), top, const(0.0, compute))))
+    base = row.let(
+        "base", select(compare("lt", abs(top), math.inf), top, select(compare("ne", top, top), top, const(0.0, compute)))
+    )
     total = convert(row.sum(lambda j: _exp(row.load("x", j) - base)), compute)
     row.put_row("out", _log(total) + base)
     return row.kernel("logsumexp")

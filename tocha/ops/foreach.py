@@ -174,7 +174,9 @@ def _numbers(keywords: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """The options of all calls; None if they differ or aren't numbers."""
     first = keywords[0]
     for name, value in first.items():
-        if value.__class__ not in (int, float) or any(k[name].__class__ is not value.__class__ or k[name] != value for k in keywords):
+        if value.__class__ not in (int, float) or any(
+            k[name].__class__ is not value.__class__ or k[name] != value for k in keywords
+        ):
             return None
     return first
 
@@ -207,7 +209,11 @@ def _foreach_norm(self: Any, ord: Any = 2, dtype: Any = None) -> tuple[Tensor, .
     """The vector norm of every tensor of a list."""
     tensors = _tensors("_foreach_norm", self)
     found = norms_at_once(list(tensors), float(ord)) if dtype is None and isinstance(ord, (int, float)) else None
-    return tuple(_TORCH["norm"](t, ord, dtype=dtype) for t in tensors) if found is None else tuple([wrap(cpu.asarray(norm)) for norm in found._a])
+    return (
+        tuple(_TORCH["norm"](t, ord, dtype=dtype) for t in tensors)
+        if found is None
+        else tuple([wrap(cpu.asarray(norm)) for norm in found._a])
+    )
 
 
 @op("torch")
@@ -239,7 +245,9 @@ def _foreach_mm(self: Any, mat2: Any) -> tuple[Tensor, ...]:
 def _foreach_copy_(self: Any, src: Any, non_blocking: bool = False) -> None:
     """Copy the values of a list of tensors into another's."""
     tensors = _tensors("_foreach_copy_", self)
-    calls: list[tuple[Any, Any]] = [((t, s), {}) for t, s in zip(tensors, _per_tensor("_foreach_copy_", tensors, src), strict=True)]
+    calls: list[tuple[Any, Any]] = [
+        ((t, s), {}) for t, s in zip(tensors, _per_tensor("_foreach_copy_", tensors, src), strict=True)
+    ]
     for i in _at_once("copy", calls, True)[1]:
         copy_(*calls[i][0])
 

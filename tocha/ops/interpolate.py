@@ -92,7 +92,9 @@ def _resize(input: Tensor, sizes: list[int], factors: list[float], mode: str, al
     if input._a.dtype not in dtypes.FLOAT_NP and input.dtype is not dtypes.uint8:
         raise NotImplementedError(f"\"interpolate\" in mode {mode} not implemented for '{input.dtype.name}' tensors")
     if input.dtype is dtypes.uint8 and mode in ("linear", "trilinear"):
-        raise NotImplementedError(f"\"interpolate\" in mode {mode} not implemented for 'Byte': convert it to a floating-point type first")
+        raise NotImplementedError(
+            f"\"interpolate\" in mode {mode} not implemented for 'Byte': convert it to a floating-point type first"
+        )
     base = _BASE.get(mode, mode) + ("-antialias" if antialias else "")
     specs = tuple(
         (base, m, s, align, 1.0 / f if f and base != "area" else 0.0) for m, s, f in zip(spatial, sizes, factors, strict=True)

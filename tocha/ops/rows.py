@@ -178,7 +178,12 @@ def fused_update(
 
 def alike(tensors: list[Any]) -> bool:
     """Whether these are plain CPU tensors of one dtype."""
-    return bool(tensors) and _plain(tensors) and len({(a.__class__, a.dtype) for a in [t._a for t in tensors]}) == 1 and tensors[0].is_cpu
+    return (
+        bool(tensors)
+        and _plain(tensors)
+        and len({(a.__class__, a.dtype) for a in [t._a for t in tensors]}) == 1
+        and tensors[0].is_cpu
+    )
 
 
 def reduced(name: str, tensors: list[Any]) -> Any:

@@ -204,7 +204,9 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
 @op("torch method out")
 def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
     """input with src written where as_strided would look (torch docs: torch.as_strided_scatter)."""
-    return _scattered(input, src, lambda x: views.as_strided(x, size, stride, storage_offset), "as_strided_scatter", _with_storage)
+    return _scattered(
+        input, src, lambda x: views.as_strided(x, size, stride, storage_offset), "as_strided_scatter", _with_storage
+    )
 
 
 def _with_storage(input: Tensor) -> Tensor:

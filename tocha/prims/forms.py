@@ -315,7 +315,9 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
                 a = input._a
                 plain_array = a.__class__ is _ndarray
                 try:
-                    by_kernel = plain_array and a.size >= least and rule.by_kernel([a, *arrays], a.dtype, a.dtype, {}, a) is not None
+                    by_kernel = (
+                        plain_array and a.size >= least and rule.by_kernel([a, *arrays], a.dtype, a.dtype, {}, a) is not None
+                    )
                     if not by_kernel:
                         (state.run if plain_array else namespace(a).run)(ufunc, a, *arrays, out=a)
                 except ValueError:

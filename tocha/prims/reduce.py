@@ -43,7 +43,13 @@ def unsqueezed(g: Any, shape: Shape, dim: Shape, keepdim: bool) -> Any:
 
 def spread(g: Any, shape: Shape, dim: Shape, keepdim: bool) -> Any:
     """Undo the shape of a reduction: g with the reduced dimensions back, expanded to `shape`."""
-    if g.__class__ is not Tensor or g._a.__class__ is not cpu.Array or INTERPRETERS or (g._rg and state.grad) or 1 in [shape[d] for d in dim]:
+    if (
+        g.__class__ is not Tensor
+        or g._a.__class__ is not cpu.Array
+        or INTERPRETERS
+        or (g._rg and state.grad)
+        or 1 in [shape[d] for d in dim]
+    ):
         return expand(unsqueezed(g, shape, dim, keepdim), shape=shape)
     steps = iter(g._a.strides)
     if keepdim:

@@ -41,7 +41,8 @@ _PIXELS = 256  # inner dimension of a product: a tile's columns and rows then st
 def pack_input(g: Geometry) -> Function:
     """The input of a box as [sample][depth][height][width][channel], zeros where the padding is."""
     f = Function(
-        "pack_input", [("ptr", "ctx"), ("ptr", "x"), ("i64", "samples"), ("i64", "d0"), ("i64", "h0"), ("i64", "w0"), ("ptr", "to")]
+        "pack_input",
+        [("ptr", "ctx"), ("ptr", "x"), ("i64", "samples"), ("i64", "d0"), ("i64", "h0"), ("i64", "w0"), ("ptr", "to")],
     )
     s = Fields(f, BUFFERS, SIZES)
     v = Vectors(f, g)
@@ -53,10 +54,14 @@ def pack_input(g: Geometry) -> Function:
     types = ("ptr", "ptr", "i64", "i64", "i64", "i64", "i64", "i64")
     with f.loop(0, f["samples"]) as n, f.loop(0, in_d) as d, f.loop(0, in_h) as h:
         at_d, at_h = first_d + d, first_h + h
-        inside = f.both(f.op(f"icmp ult i64 {at_d.name}, {size_d.name}", "i1"), f.op(f"icmp ult i64 {at_h.name}, {size_h.name}", "i1"))
+        inside = f.both(
+            f.op(f"icmp ult i64 {at_d.name}, {size_d.name}", "i1"), f.op(f"icmp ult i64 {at_h.name}, {size_h.name}", "i1")
+        )
         source = v.at(f["x"], n * x_n + at_d * x_d + at_h * x_h + first_w * x_w)
         to = v.at(f["to"], ((n * in_d + d) * in_h + h) * width * channels)
-        f.call("pack_line", "void", *zip(types, (source, to, low, f.select(inside, end, 0), width, channels, x_c, x_w), strict=True))
+        f.call(
+            "pack_line", "void", *zip(types, (source, to, low, f.select(inside, end, 0), width, channels, x_c, x_w), strict=True)
+        )
     return f
 
 
@@ -64,7 +69,16 @@ def pack_line(g: Geometry) -> Function:
     """to[i, c] = x[i * x_w + c * x_c] for low <= i < high, else 0; may write `lanes` pixels past the end."""
     f = Function(
         "pack_line",
-        [("ptr", "x"), ("ptr", "to"), ("i64", "low"), ("i64", "high"), ("i64", "width"), ("i64", "channels"), ("i64", "x_c"), ("i64", "x_w")],
+        [
+            ("ptr", "x"),
+            ("ptr", "to"),
+            ("i64", "low"),
+            ("i64", "high"),
+            ("i64", "width"),
+            ("i64", "channels"),
+            ("i64", "x_c"),
+            ("i64", "x_w"),
+        ],
     )
     v = Vectors(f, g)
     channels, low, high, width = f["channels"], f["low"], f["high"], f["width"]
@@ -101,7 +115,9 @@ def pack_line(g: Geometry) -> Function:
 
             def together() -> None:
                 with f.loop(0, channels, g.lanes) as c:
-                    v.masked_store(v.masked_load(v.at(source, c), v.mask(None, count - c)), v.at(to, c), v.mask(None, channels - c))
+                    v.masked_store(
+                        v.masked_load(v.at(source, c), v.mask(None, count - c)), v.at(to, c), v.mask(None, channels - c)
+                    )
 
             def singly() -> None:
                 with f.loop(0, count) as c:
@@ -117,7 +133,9 @@ def pack_line(g: Geometry) -> Function:
 
 def pack_gradient(g: Geometry) -> Function:
     """`rows` lines of `count` pixels, as [pixel][row] to `to`; may write past the end what the next call overwrites."""
-    f = Function("pack_gradient", [("ptr", "g"), ("i64", "apart"), ("i64", "real"), ("i64", "rows"), ("i64", "count"), ("ptr", "to")])
+    f = Function(
+        "pack_gradient", [("ptr", "g"), ("i64", "apart"), ("i64", "real"), ("i64", "rows"), ("i64", "count"), ("ptr", "to")]
+    )
     v = Vectors(f, g)
     lines = [v.at(f["g"], f.min(f["real"] - 1, r) * f["apart"]) for r in range(g.rows)]
     nothing = Value(f, "poison", g.vector)
@@ -179,7 +197,9 @@ def _pixel_offsets(f: Function, s: Fields, sizes: list[Value], offsets: Value) -
         at.set(at.get() + 1)
 
 
-def _pack_rows(f: Function, g: Geometry, s: Fields, sizes: list[Value], source: Value, chunk: Value, to: Value, pixels: Value) -> None:
+def _pack_rows(
+    f: Function, g: Geometry, s: Fields, sizes: list[Value], source: Value, chunk: Value, to: Value, pixels: Value
+) -> None:
     v = Vectors(f, g)
     last = f.min(chunk + s.chunk, s.padded_outputs)
     full = sizes[3].equals(s.out_w)  # then rows of pixels follow each other in memory
