@@ -27,6 +27,10 @@ ERROR = {"f": 1e-6, "d": 4e-15, "e": 1e-3, "E": 8e-3}
 # Around a tile's 12 rows and 32 columns, a row block, and a piece of 256 steps (512 in pairs).
 SIZES = [
     (1, 1, 1),
+    (1, 300, 70),
+    (3, 77, 40),
+    (9, 100, 37),
+    (50, 70, 3),
     (4, 1, 16),
     (5, 3, 7),
     (12, 16, 32),
@@ -42,7 +46,8 @@ SIZES = [
 @pytest.fixture(autouse=True)
 def _all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "LEAST", dict.fromkeys(products.LEAST, 1))
-    monkeypatch.setattr(products, "BLAS_ROWS", 1)
+    monkeypatch.setattr(products, "LEAST_IN_BATCH", 1)
+    monkeypatch.setattr(native, "SHORT_PRODUCT", 1)
 
 
 def factor(rng: Any, rows: int, columns: int, dtype: Any, layout: str, batch: tuple[int, ...] = ()) -> Any:
@@ -94,11 +99,24 @@ def test_random_products(data: Any) -> None:
     assert_product(products.multiply(a, b), a, b)
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_vectors(dtype: Any) -> None:
+    rng = np.random.default_rng(9)
+    a, x = factor(rng, 70, 300, dtype, "rows"), factor(rng, 1, 300, dtype, "rows")[0]
+    for matrix in (a, np.asfortranarray(a), a[::-1]):
+        got = products.RUNS["mv"]([matrix, x], {})
+        assert_product(got[:, None], matrix, x[:, None])
+
+
 def test_large_products_share_their_packed_factor(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((800, 300)).astype("f"), rng.standard_normal((300, 2100)).astype("f")
     whole = products.multiply(a, b)
     assert_product(whole, a, b)
+    for dtype in (np.float64, BFLOAT16, np.int32):
+        x, y = ((z * 5 if dtype is np.int32 else z).astype(dtype)[:, :500] for z in (a, b))
+        for left, right in ((x, np.asfortranarray(y)), (np.asfortranarray(x), y), (x[:, ::-1], y[::-1])):
+            assert_product(products.multiply(left, right), left, right)
     monkeypatch.setattr(products, "_MOST_PACKED", 1 << 17)
     monkeypatch.setattr(native, "_remembered", {})
     assert products.multiply(a, b).tobytes() == whole.tobytes()  # a range of columns at a time

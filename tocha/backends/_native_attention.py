@@ -183,7 +183,8 @@ def _backward_plan(given: list[Any], results: list[Any], causal: bool, slots: in
     masks = np.zeros(heads, np.int64) if wide is None else _starts(wide)
     by_key = np.stack([_starts(x) for x in (key, value, results[1], results[2])], axis=-1)
     by_query = np.stack([_starts(query), masks, _starts(out), _starts(g), _starts(results[0])], axis=-1)
-    return _plan(attention_backward, spec, fields, units, np.concatenate([by_key.ravel(), by_query.ravel()]))
+    # An only unit is counted as two: Python's lock is released for several.
+    return _plan(attention_backward, spec, fields, max(units, 2), np.concatenate([by_key.ravel(), by_query.ravel()]))
 
 
 RUNS = {"flash_attention": forward, "flash_attention_backward": backward}

@@ -1,7 +1,7 @@
 """Matrix products on native kernels (tocha.inductor.templates.matmul): arrays in, arrays out, or None for NumPy to compute it.
 
-`multiply` is the one way in; the primitives' functions (`RUNS`) bring their arguments to it. NumPy's BLAS keeps what `LEAST` and
-`BLAS_ROWS` leave to it: small products, whose call costs less there, products with a vector, and complex ones.
+`multiply` is the one way in; the primitives' functions (`RUNS`) bring their arguments to it. NumPy's BLAS keeps what `LEAST` leaves to
+it, small products, whose call costs less there, and complex ones.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from tocha import threads
 from tocha.backends import _cpu_sums, _native_prims, native
 from tocha.dtypes import HALF_NP
 
-# From how many multiply-adds of a product (of a batch: of each) on the kernel is faster, measured beside OpenBLAS and NumPy's loops on
-# one core with AVX-512. NumPy has no BLAS for the types of the second line.
+# From how many multiply-adds on, of a batch together, the kernel is faster, measured beside OpenBLAS and NumPy's loops on
+# one core with AVX-512 (OpenBLAS's threads also wait for each other where CPUs are shared). NumPy has no BLAS for the types of the second line.
 LEAST = {
-    "f32": 1 << 17, "f64": 1 << 17,
+    "f32": native.SHORT_PRODUCT, "f64": native.SHORT_PRODUCT,
     "bf16": 1 << 10, "f16": 1 << 10, **dict.fromkeys(("i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"), 1 << 13),
 }  # fmt: skip
-BLAS_ROWS = 4  # products with fewer rows or columns are BLAS's, which reads a matrix once at memory's speed
+LEAST_IN_BATCH = 1 << 13  # each product of a batch
+# Up to so many rows the right factor is not packed, if its columns or its rows are dense (tocha.inductor.templates.thin).
+DOTS, SWEEPS = 16, 4
 NAMES = {np.dtype(t): n for t, n in (
     (np.float32, "f32"), (np.float64, "f64"), (np.float16, "f16"), (ml_dtypes.bfloat16, "bf16"), (np.int8, "i8"), (np.uint8, "u8"), (np.int16, "i16"),
     (np.uint16, "u16"), (np.int32, "i32"), (np.uint32, "u32"), (np.int64, "i64"), (np.uint64, "u64"),
@@ -33,11 +35,10 @@ _MOST_PACKED = 1 << 25  # words of a packed right factor; larger ones are taken 
 Shape = tuple[int, ...]
 
 
-def worth(name: str | None, m: int, n: int, k: int) -> bool:
-    """Whether a product of these sizes is for the kernel."""
-    if name is None or m * n * k < LEAST[name] or k == 0 or m * n == 0:
-        return False
-    return min(m, n) >= BLAS_ROWS or name not in ("f32", "f64")
+def worth(name: str | None, batch: int, m: int, n: int, k: int) -> bool:
+    """Whether `batch` products of these sizes are for the kernel."""
+    each = m * n * k
+    return name is not None and each > 0 and batch * each >= LEAST[name] and (batch == 1 or each >= LEAST_IN_BATCH)
 
 
 def _spec(name: str, bias: bool) -> Any:
@@ -72,10 +73,21 @@ def multiply(a: Any, b: Any, bias: Any = None) -> Any:
     """
     name = NAMES.get(a.dtype)
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
-    if b.dtype is not a.dtype or not worth(name, m, n, k) or not (a.flags.aligned and b.flags.aligned):
+    if (
+        b.dtype is not a.dtype
+        or not worth(name, a.size // (m * k) if m * k else 0, m, n, k)
+        or not (a.flags.aligned and b.flags.aligned)
+    ):
         return None
     if bias is not None and (bias.dtype is not a.dtype or bias.shape != (n,) or not bias.flags.c_contiguous):
         return None
+    if a.ndim == 2 == b.ndim:
+        if n <= SWEEPS < m and bias is None:
+            turned = multiply(b.T, a.T)
+            return None if turned is None else np.ascontiguousarray(turned.T)
+        dots = m <= DOTS and (k == 1 or b.strides[0] == b.dtype.itemsize)
+        if dots or (m <= SWEEPS and (n == 1 or b.strides[1] == b.dtype.itemsize)):
+            return _thin(name, a, b, bias, dots)  # type: ignore[arg-type]
     slots = threads.get_num_threads()
     key = ("mm", name, a.shape, b.shape, a.strides, b.strides, slots, bias is None)
     found = native.remember(key, lambda: _plan(name, a, b, bias is not None, slots))
@@ -96,6 +108,38 @@ def multiply(a: Any, b: Any, bias: Any = None) -> Any:
         operands = () if bias is None else (bias[start:stop],)
         flags, scratch = np.zeros(plan.slots, np.int64), np.empty(plan.slots * plan.scratch, word)
         main(out if start == 0 else out[..., start:], a, columns, packed, flags, scratch, offsets, *operands, plan.work)
+    return out
+
+
+def _thin(name: str, a: Any, b: Any, bias: Any, dots: bool) -> Any:
+    """`multiply` of few rows."""
+    modules = native.inductor()
+    if modules is None or odd(a) or odd(b):
+        return None
+    spec = native.remember(("mm spec", name, bias is None), lambda: _spec(name, bias is not None))
+
+    def build() -> Any:
+        from tocha.inductor.templates import thin
+
+        code = thin.dots_code(spec) if dots else thin.sweeps_code(spec)
+        return modules.entry.build_template("thin", thin.buffers(spec), thin.SIZES, code)
+
+    main = native.built(("thin", name, bias is None, dots), build)
+    if main is None:
+        return None
+    word: Any = _COMPUTED.get(spec.compute, _FLOAT32)
+    a = np.ascontiguousarray(a, a.dtype if dots and spec.pairs else word)
+    (m, k), n, step, slots = a.shape, b.shape[1], b.strides[dots] // b.dtype.itemsize, threads.get_num_threads()
+
+    def make() -> Any:
+        from tocha.inductor.templates import thin
+
+        return thin.plan(spec, dots, m, n, k, k, step, slots)
+
+    work, scratch = native.remember(("thin", name, dots, m, n, k, step, slots), make)
+    out = np.empty((m, n), b.dtype)
+    operands = () if bias is None else (bias,)
+    main(out, a, b, np.zeros(slots, np.int64), np.empty(slots * scratch, word), *operands, work)
     return out
 
 
@@ -177,6 +221,8 @@ def _mm(arrays: list[Any], params: dict[str, Any]) -> Any:
 
 def _mv(arrays: list[Any], params: dict[str, Any]) -> Any:
     a, x = arrays
+    if a.size < native.SHORT_PRODUCT and a.dtype not in HALF_NP and a.dtype.kind == "f":
+        return None
     out = multiply(x[None], a.T) if a.ndim == 2 else None
     return None if out is None else out[0]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.autograd.mode import state
-from tocha.backends import cpu
+from tocha.backends import cpu, native
 from tocha.dispatch.override import INTERPRETERS, PLAIN
 from tocha.dispatch.prim import record
 from tocha.dispatch.registry import op
@@ -20,7 +20,6 @@ from tocha.tensor import Tensor, wrap
 
 _ZERO_BETA = (0, 0.0)
 _ndarray = np.ndarray
-_LONG = 1 << 15  # multiply-adds from which on the way of an operator doesn't count
 _BLAS_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
 
 
@@ -29,7 +28,7 @@ def short_product(input: Any, other: Any) -> Tensor | None:
     if input.__class__ in PLAIN and other.__class__ in PLAIN and not INTERPRETERS:
         a, b = input._a, other._a
         if a.__class__ is _ndarray and a.ndim == 2 and b.ndim == 2 and a.dtype is b.dtype and a.dtype in _BLAS_NP:
-            if input._rg or other._rg or b.__class__ is not _ndarray or a.shape[1] != b.shape[0] or a.size * b.shape[1] >= _LONG:
+            if input._rg or other._rg or b.__class__ is not _ndarray or a.shape[1] != b.shape[0] or a.size * b.shape[1] >= native.SHORT_PRODUCT:
                 return None
             return wrap(a.dot(b))
     return None
@@ -431,7 +430,7 @@ def short_linear(input: Any, weight: Any, bias: Any = None) -> Tensor | None:
         ):
             if x.shape[1] != w.shape[1] or (b is not None and (b.dtype is not x.dtype or b.shape != w.shape[:1])):
                 return None
-            if x.size * w.shape[0] >= _LONG:
+            if x.size * w.shape[0] >= native.SHORT_PRODUCT:
                 return None
             out = wrap(state.run(prims.linear.impl, cpu, x, w, b))
             if (input._rg or weight._rg or (bias is not None and bias._rg)) and state.grad:

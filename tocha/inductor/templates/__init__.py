@@ -1,7 +1,14 @@
-"""Kernels whose loops are written by hand: matrix products and convolutions.
+"""Kernels whose loops are written by hand: matrix products, attention and convolutions.
 
     builder    LLVM IR of functions, written with Python's operators and blocks
-    gemm       the register-blocked microkernel and the packing of its left operand
+    gemm       the register tile of this CPU, vectors, and the convolutions' microkernel
+    expressions  loop IR expressions on vectors inside a hand-written function
+    epilogue   the holes of a product: rules for factors as they are packed, and for sums before they are stored
+    panels     packing of a product's factors, of any strides and type
+    matmul     products of batches of matrices on packed panels
+    thin       products with few rows, whose right factor is read as it lies
+    attention  attention without its matrix of scores
+    attention_backward  its gradient, which makes the scores again
     windows    scratch memory and the packing of an input's windows for all convolutions
     runs       tiles of a packed box and the outputs in them
     conv       convolution and its input gradient as implicit matrix products
@@ -9,6 +16,6 @@
     depthwise  convolutions of one channel each
     maxima     max pooling and its gradient
 
-A module here describes kernels and plans calls (which numbers a kernel gets for which shapes); `tocha.backends._native_conv` and
-`_native_products` run them.
+A module here describes kernels and plans calls (which numbers a kernel gets for which shapes); `tocha.backends._native_conv`,
+`_native_products` and `_native_attention` run them.
 """

@@ -322,7 +322,8 @@ def sizes(spec: Spec, heads: int, length: int, keys: int, width: int, channels: 
     g = spec.tile
     block = rounded(-(-keys // -(-keys // _BLOCK)), g.rows)
     chunk = rounded(min(length, _CHUNK), g.columns)
-    while slots > 1 and heads * -(-length // chunk) < 4 * slots and chunk > 2 * g.columns:
+    wanted = matmul.units_wanted(slots, heads * length * keys * (width + channels))
+    while heads * -(-length // chunk) < wanted and chunk > 2 * g.columns:
         chunk = rounded(chunk // 2, g.columns)
     count = chunk // g.columns
     depth = rounded(channels, g.rows) * g.columns + g.lanes * g.columns

@@ -84,7 +84,7 @@ def body(spec: Spec) -> Function:
     count = f.ceil_div(keys, g.columns) * g.columns
     fill(f, v, at["factors"], g.columns, v.splat(v.one(s.scale)))
     fill(f, v, v.at(at["factors"], g.columns), g.columns, do.constant(1.0))
-    with f.loop(f["lo"], f["hi"]) as unit:
+    with f.loop(f["lo"], f.min(f["hi"], s.units)) as unit:
         words = f.at(s.offsets, unit * KEY_WORDS, "i64")
         k, value, dk, dv = (f.at(x, f.word(words, i), memory) for i, x in enumerate((s.k, s.v, s.dk, s.dv)))
         fill(f, v, at["dk"], count * areas.tall, zero)

@@ -326,6 +326,11 @@ class Plan:
 _ROWS, _COLUMNS = 192, 512  # of a unit
 
 
+def units_wanted(slots: int, work: int) -> int:
+    """Units that keep the threads busy; a single thread's long work is two, for which Python's lock is released."""
+    return 4 * slots if slots > 1 else 2 if work > 1 << 24 else 1
+
+
 def plan(
     spec: Spec, batch: int, m: int, n: int, k: int, a: tuple[int, int], b: tuple[int, int], out_row: int, slots: int
 ) -> Plan:
@@ -340,7 +345,7 @@ def plan(
     even = -(-m // blocks)
     mc = -(-even // g.rows) * g.rows
     nc = min(-(-n // g.columns) * g.columns, _COLUMNS * 4 // item if inside else n + g.columns)
-    while -(-n // nc) * blocks * batch < (4 * slots if slots > 1 else 1) and nc > 4 * g.columns:
+    while -(-n // nc) * blocks * batch < units_wanted(slots, batch * m * n * k) and nc > 4 * g.columns:
         nc = -(-nc // 2 // g.columns) * g.columns
     row_units, column_units = -(-m // mc), -(-n // nc)
     padded_n = -(-n // g.columns) * g.columns
