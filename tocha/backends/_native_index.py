@@ -144,13 +144,19 @@ def embedding(arrays: list[Any], params: dict[str, Any]) -> Any:
     return _taken(arrays[0], arrays[1:], (0,))
 
 
+def _few(a: Any, indices: Sequence[Any], dims: Shape) -> bool:
+    """Whether indexing `a` moves so little that NumPy's call is cheaper than to look at the indices."""
+    each = a.size // max(1, math.prod([a.shape[d] for d in dims]))
+    return max([i.size for i in indices]) * each < native.LEAST["index"]
+
+
 def _taken(input: Any, indices: Sequence[Any], dims: Shape) -> Any:
+    if _few(input, indices, dims):
+        return None
     known = _from_front(indices, [input.shape[d] for d in dims])
     if known is None:
         return None
     source, shape, free = _fancy(input, known, dims)
-    if math.prod(shape) < native.LEAST["index"]:
-        return None
     out = np.empty(shape, input.dtype)
     return out if _move("put", shape, _plain(out, shape), source, free) else None
 
@@ -171,6 +177,8 @@ def combine_along(name: str, target: Any, index: Any, dim: int, values: Any) -> 
 
 def combine_indexed(name: str, target: Any, indices: Sequence[Any], dims: Shape, values: Any) -> Any:
     """`target` combined by the ufunc `name` (or "put") with `values` (broadcast) at index arrays of `dims`."""
+    if _few(target, indices, dims):
+        return None
     known = _from_front(indices, [target.shape[d] for d in dims])
     if known is None or any(np.may_share_memory(target, a) for a in (values, *known)):
         return None
@@ -185,6 +193,8 @@ def add_rows(out: Any, places: Any, rows: Any) -> Any:
 
 def add_bags(out: Any, places: Any, table: Any, indices: Any, factors: Any) -> Any:
     """out[places[i]] += table[indices[i]] * factors[i] (if there are factors), one after the other."""
+    if _few(table, (indices,), (0,)):
+        return None
     known = _from_front((places, indices), (out.shape[0], table.shape[0]))
     if known is None:
         return None
