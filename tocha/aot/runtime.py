@@ -53,10 +53,10 @@ def compile(function: Callable[..., Sequence[Any]], inputs: Sequence[Tensor], co
     """`function` compiled for inputs like these. Its tensors must be all arguments; Unsupported and DataDependent say why not."""
     recording = bool(state.grad)
     traced = capture(function, inputs)
-    if not traced.wanted or not recording:
+    if not traced.wanted:
         return Compiled(traced, compiler(traced.graph), None, [])
     parts = partition(traced)
-    return Compiled(traced, compiler(parts.forward), _Lazy(compiler, parts.backward), parts.saved_inputs)
+    return Compiled(traced, compiler(parts.forward), _Lazy(compiler, parts.backward), parts.saved_inputs, not recording)
 
 
 class _Lazy:
@@ -75,15 +75,16 @@ class _Lazy:
 class Compiled:
     """Calls a forward, and records a node that calls the backward on these inputs, on what the forward saved, and on gradients."""
 
-    def __init__(self, traced: Traced, forward: Run, backward: Run | None, saved_inputs: list[int]) -> None:
+    def __init__(self, traced: Traced, forward: Run, backward: Run | None, saved_inputs: list[int], always: bool = False) -> None:
         self.traced, self.forward, self.backward, self.saved_inputs = traced, forward, backward, saved_inputs
+        self.always = always  # the function itself switches recording on
         self.count = traced.values + len(traced.mutated)
 
     def __call__(self, *inputs: Tensor) -> list[Any]:
         traced = self.traced
         arrays = self.forward([t._a for t in inputs])
         outs = [wrap(a) for a in arrays[: self.count]]
-        if self.backward is not None and state.grad:
+        if self.backward is not None and (state.grad or self.always):
             self._record(inputs, outs, arrays[self.count :])
         results = [_result(r, inputs, outs) for r in traced.results]
         for i, new in zip(traced.mutated, outs[traced.values :], strict=True):

@@ -1,0 +1,185 @@
+"""Writes to what existed before the call: done once per call, in the program's order, whatever is captured."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from typing import Any
+
+import pytest
+from tests._dynamo import helpers
+
+import tocha as torch
+from tocha import nn
+
+X = torch.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
+COUNT = 0
+LOG: list[Any] = []
+
+
+@dataclasses.dataclass
+class State:
+    steps: int = 0
+    seen: list[Any] = dataclasses.field(default_factory=list)
+    last: Any = None
+    table: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def lists(x: Any, items: Any) -> Any:
+    items.append(x * 2)
+    items[0] = x + 1
+    items += [3]
+    del items[1]
+    return len(items), items
+
+
+def dicts(x: Any, table: Any) -> Any:
+    table["new"] = x * 2
+    table["old"] = table["old"] + x
+    table.pop("gone")
+    return sorted(table), table.get("none", 4)
+
+
+def reordered(x: Any, table: Any) -> Any:
+    old = table.pop("old")
+    table["old"] = old + x
+    return list(table)
+
+
+def attributes(x: Any, state: Any) -> Any:
+    state.steps += 1
+    state.seen.append(x.shape[0])
+    state.last = x * state.steps
+    state.table["k"] = state.last + 1
+    return state.last + len(state.seen)
+
+
+def deques(x: Any, queue: Any, seen: Any) -> Any:
+    queue.append(x)
+    seen.add(5)
+    return queue[0] + x, 5 in seen
+
+
+def tensors(x: Any, other: Any) -> Any:
+    y = x + other
+    x.add_(1)
+    other[0] = 7
+    return y, x * 2
+
+
+def same_list_twice(x: Any, a: Any, b: Any) -> Any:
+    a.append(x)
+    return len(b), a is b
+
+
+def new_attribute(x: Any, state: Any) -> Any:
+    state.extra = x + 1
+    if hasattr(state, "extra"):
+        del state.extra
+    return hasattr(state, "extra"), x * 2
+
+
+CASES = {
+    lists: ([1, 2],),
+    dicts: ({"old": 1, "gone": 2},),
+    reordered: ({"old": 1, "other": 2},),
+    attributes: (State(),),
+    deques: (collections.deque([1.0]), {1}),
+    tensors: (torch.ones(2, 3),),
+    new_attribute: (State(),),
+}
+
+
+@pytest.mark.parametrize("backend", [None, "aot_eager"])
+@pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
+def test_writes_to_arguments(function: Any, backend: Any) -> None:
+    helpers.check(function, X.clone(), *CASES[function], fullgraph=True, backend=backend)
+
+
+def test_aliases_of_arguments() -> None:
+    shared: list[Any] = []
+    compiled = torch.compile(same_list_twice, backend="eager")
+    assert compiled(X, [], []) == (0, False)
+    assert compiled(X, shared, shared) == (1, True) and len(shared) == 1
+    assert compiled(X, [], []) == (0, False)
+
+
+def test_mutated_lists_that_become_one() -> None:
+    def f(x: Any, a: Any, b: Any) -> Any:
+        a.append(1)
+        return x * len(b)
+
+    compiled = torch.compile(f, backend="eager")
+    assert compiled(torch.ones(1), [], []).item() == 0
+    shared: list[Any] = []
+    assert compiled(torch.ones(1), shared, shared).item() == 1
+
+
+def test_globals_and_closures() -> None:
+    k = 1
+
+    def f(x: Any) -> Any:
+        global COUNT
+        nonlocal k
+        COUNT += 1
+        k = k * 2
+        LOG.append(k)
+        return x * COUNT + k
+
+    before = COUNT
+    compiled = torch.compile(f, backend="eager", fullgraph=True)
+    for i in range(1, 4):
+        got = compiled(torch.ones(1)).item()
+        assert COUNT == before + i and k == 2**i and got == COUNT + k
+    assert LOG[-3:] == [2, 4, 8]
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(3))
+        self.calls = 0
+        self.cache: dict[str, Any] = {}
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        self.count += 1
+        self.mean = self.mean * 0.9 + x.detach().mean(0) * 0.1
+        self.cache["last"] = x
+        return self.linear(x) + self.mean
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_state_of_modules(backend: str) -> None:
+    torch.manual_seed(0)
+    ours, plain = Counter(), Counter()
+    plain.load_state_dict(ours.state_dict())
+    compiled = torch.compile(ours, backend=backend, fullgraph=True)
+    for i in range(3):
+        assert torch.allclose(compiled(X + i), plain(X + i))
+        assert ours.calls == plain.calls and torch.equal(ours.mean, plain.mean) and torch.equal(ours.count, plain.count)
+        assert torch.equal(ours.cache["last"], X + i)
+    assert list(ours.state_dict()) == list(plain.state_dict())
+
+
+def test_made_objects_are_new_at_each_call() -> None:
+    def f(x: Any) -> Any:
+        return State(last=x + 1), [x * 2], {}
+
+    compiled = torch.compile(f, backend="eager", fullgraph=True)
+    (a, b, c), (d, e, g) = compiled(X), compiled(X)
+    assert a is not d and b is not e and c is not g and a.seen is not d.seen and isinstance(a, State)
+    a.seen.append(1)
+    assert not compiled(X)[0].seen
+
+
+def test_returned_arguments_are_themselves() -> None:
+    state, items = State(), [X]
+
+    def f(x: Any, s: Any, i: Any) -> Any:
+        return x, s, i, i[0], (x, s)
+
+    got = torch.compile(f, backend="eager", fullgraph=True)(X, state, items)
+    assert got[0] is X and got[1] is state and got[2] is items and got[3] is X and got[4][1] is state
