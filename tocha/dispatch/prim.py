@@ -453,8 +453,10 @@ def _unpacked(value: Any, node: Node) -> Any:
     return value.unpack(node) if hasattr(value, "unpack_hook") else value
 
 
-def link_view(out: Tensor, base: Tensor, prim: Prim, params: dict[str, Any], kind: str = "normal") -> None:
-    """Make `out` a view of `base` in the books: shared version counter, root and chain."""
+def link_view(
+    out: Tensor, base: Tensor, prim: Prim, params: dict[str, Any], kind: str = "normal", then: tuple[Prim, dict[str, Any]] | None = None
+) -> None:
+    """Make `out` a view of `base` in the books: shared version counter, root and chain. `then`: a second view upon the first."""
     out._vc = version = base._vc or version_of(base)
     if version is UNCOUNTED:
         return
@@ -468,6 +470,8 @@ def link_view(out: Tensor, base: Tensor, prim: Prim, params: dict[str, Any], kin
     else:
         view.base, view.chain = parent.base, (*parent.chain, (prim, params))
         view.kind = parent.kind if parent.kind != "normal" else kind
+    if then is not None:
+        view.chain = (*view.chain, then)
     out._view = view
     if out._rg is False and out._a.dtype.kind not in "biu" and (not view.base._rg or (base._rg and prim.vjp is not None)):
         out._rg = view

@@ -57,11 +57,10 @@ def spread(g: Any, shape: Shape, dim: Shape, keepdim: bool) -> Any:
     else:
         strides = tuple([0 if d in dim else next(steps) for d in range(len(shape))])
     out = wrap(cpu.restride(g._a, shape, strides))  # both views at once
-    if keepdim or not dim:
-        link_view(out, g, expand, {"shape": shape})
+    if not keepdim and dim:
+        link_view(out, g, view, {"shape": reduced_shape(shape, dim, True)}, then=(expand, {"shape": shape}))
     else:
-        link_view(out, g, view, {"shape": reduced_shape(shape, dim, True)})
-        out._view.chain = (*out._view.chain, (expand, {"shape": shape}))
+        link_view(out, g, expand, {"shape": shape})
     return out
 
 
