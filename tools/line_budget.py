@@ -1,4 +1,4 @@
-"""Checks the size budgets: lines of a file, code lines of the core, of the operators and of the whole package.
+"""Checks the size budgets: lines of a file, code lines of the core, its kernels, the compiler, the operators and the whole package.
 
 Code lines are lines that hold a token other than a comment, docstrings left out.
 """
@@ -16,16 +16,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 MAX_FILE_LINES = 600
-MAX_PACKAGE = 55_000
+MAX_PACKAGE = 72_000
 
-# Folders and modules that share a budget: the machinery an eager call goes through; the compiler's stages; and the library of
-# operators (about eleven lines for each of torch's 850, most of them reading arguments and explaining errors as torch does).
+# Folders and modules that share a budget: the machinery an eager call goes through; what takes its large calls to compiled kernels; the
+# compiler's stages, from a function to machine code; and the library of operators (about eleven lines for each of torch's 850, most
+# of them reading arguments and explaining errors as torch does).
 BUDGETS: dict[str, tuple[frozenset[str], int]] = {
     "core": (
         frozenset("""tensor storage sharing dtypes device dispatch prims autograd backends threads settings""".split()),
         13_000,
     ),
-    "compiler": (frozenset({"dynamo", "aot_autograd", "inductor"}), 12_000),
+    "kernels": (frozenset({"backends/native"}), 5_000),
+    "compiler": (frozenset("fx aot _inductor inductor _dynamo compiler".split()), 18_000),
     "ops": (frozenset({"ops"}), 10_000),
 }
 CHECKED = ("tocha", "tests", "tools", "bench")
@@ -62,8 +64,9 @@ def code_lines(source: str) -> int:
 
 
 def part_of(path: Path) -> str:
-    """Name of the module or folder directly under tocha/ that `path` belongs to."""
-    return path.relative_to(ROOT / "tocha").parts[0].removesuffix(".py")
+    """Name of the module or folder directly under tocha/ that `path` belongs to; `backends/native` for the front of the CPU's kernels."""
+    part = path.relative_to(ROOT / "tocha").parts[0].removesuffix(".py")
+    return "backends/native" if part == "backends" and path.name.lstrip("_").startswith("native") else part
 
 
 def main(argv: list[str] | None = None) -> int:
