@@ -200,7 +200,7 @@ def build_reduction(name: str, node: Node, has_memory: Callable[[Node, Access], 
     kind = reduction(node)
     assert kind is not None
     dims = node.kwargs.get("dim")
-    dims = tuple(range(len(loop))) if not dims else tuple(dims)
+    dims = tuple(range(len(loop))) if dims is None else tuple(dims)
     elements = Elements(loop, has_memory)
     value = elements.element(x, Access(own_of(x), 0))
     kept = [1 if d in dims else n for d, n in enumerate(loop)]

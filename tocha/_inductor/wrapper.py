@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tocha._inductor import calls
 from tocha._inductor.access import Access
 from tocha._inductor.kernels import Built, build, build_reduction
-from tocha._inductor.nodes import own_of, prim_name, shape_of, view_of
+from tocha._inductor.nodes import own_of, shape_of, view_of
 from tocha._inductor.schedule import Loops, Reduction, Schedule, arrays_of
 from tocha.aot import run
 from tocha.backends import cpu
-from tocha.dispatch.prim import Prim
 from tocha.fx import Graph, Node, map_arg
 from tocha.fx.graph_module import compile_source
 from tocha.inductor import entry, jit
@@ -127,25 +126,27 @@ class _Writer:
         if node.target is operator.getitem:
             return  # taken apart where its operand is made
         args = map_arg(node.args, lambda n: _Source(self._array(n)))
-        call = f"{self._global(f'call_{node.name}', _caller(node))}({', '.join(self._show(a) for a in args)})"
+        function = calls.caller(node)
+        dense = calls.is_dense(function)
+        call = f"{self._global(f'call_{node.name}', function)}({', '.join(self._show(a) for a in args)})"
         value = node.meta.get("val")
         if value is None:  # called for its effect
             self.lines.append(call)
             return
         if not isinstance(value, tuple):
             self.lines.append(f"{node.name} = {call}")
-            self._check(node)
+            self._check(node, dense)
             return
         parts: dict[int, Node] = {n.args[1]: n for n in node.users}
         self.lines.append(f"{', '.join(parts[i].name if i in parts else '_' for i in range(len(value)))} = {call}")
         for part in parts.values():
-            self._check(part)
+            self._check(part, dense)
 
-    def _check(self, node: Node) -> None:
-        """Have a new array in the layout that its readers count on."""
+    def _check(self, node: Node, dense: bool = False) -> None:
+        """Have a new array in the layout that its readers count on; `dense` says that it is row-major."""
         self.known[node] = node.name
         strides = node.meta["val"].strides
-        if strides:
+        if strides and not (dense and calls.row_major(node)):
             self.lines.append(f"if {node.name}.strides != {strides}: {node.name} = laid_out({node.name}, {strides})")
 
     def _show(self, a: Any) -> str:
@@ -170,18 +171,6 @@ class _Writer:
 @dataclasses.dataclass(frozen=True)
 class _Source:
     text: str
-
-
-def _caller(node: Node) -> Callable[..., Any]:
-    """The eager kernel of a node, as a function of its positional arguments."""
-    kwargs = node.kwargs
-    target = node.target
-    if prim_name(node) and target.__class__ is Prim and len(target.outputs) == 1:
-        run_prim, as_array = cpu.run_prim, np.asarray
-        return lambda *arrays: as_array(run_prim(target, list(arrays), kwargs))
-    if kwargs or prim_name(node):
-        return lambda *arrays: run.compute(node, arrays, kwargs)
-    return target
 
 
 def empty(shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...]) -> Any:

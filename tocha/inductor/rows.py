@@ -333,16 +333,17 @@ def place(type: str, compute: str, along: type[Row] = Row) -> Kernel:
     return row.kernel("place")
 
 
-def cross_entropy(type: str, compute: str, smooth: bool) -> Kernel:
-    """softmax of each row, and minus the logarithm of its element at the target class; with `smooth`, mixed with the mean of all classes."""
-    row = Row({"losses": compute, "out": type, "x": type, "target": "i64"}, compute)
+def cross_entropy(type: str, compute: str, smooth: bool, keep: bool = True) -> Kernel:
+    """softmax of each row (unless `keep` is false), and minus the logarithm of its element at the target class; with `smooth`, mixed with
+    the mean of all classes."""
+    row = Row({"losses": compute} | ({"out": type} if keep else {}) | {"x": type, "target": "i64"}, compute)
     top = row.max(lambda j: row.load("x", j))
     rest = (lambda j: row.load("x", j) - top,) if smooth else ()
-    total, *spread = row.sums(lambda j: _exp(row.load("x", j) - top), *rest, out="out" if type == compute else None)
+    total, *spread = row.sums(lambda j: _exp(row.load("x", j) - top), *rest, out="out" if keep and type == compute else None)
     sum_ = row.let("total", convert(total, compute))
-    if type == compute:
+    if keep and type == compute:
         row.each("out", lambda j: row.load("out", j) / sum_)
-    else:  # computed twice rather than rounded twice
+    elif keep:  # computed twice rather than rounded twice
         row.each("out", lambda j: _exp(row.load("x", j) - top) / sum_)
     at_target = row.load("x", row.target()) - top
     if smooth:

@@ -1,0 +1,173 @@
+"""Eager kernels called straight: what is decided once for a node's shapes and types, so that a call doesn't ask again.
+
+`caller(node)` gives a function of the node's positional arguments, arrays laid out as the node's operands say. Functions in `_DIRECT`
+make one where the shapes suit them; other nodes call what an eager call does. Results of functions with `dense` are row-major.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tocha._inductor.nodes import own_of, prim_name, shape_of
+from tocha.aot import run
+from tocha.backends import _native_products, cpu
+from tocha.dispatch.prim import Prim
+from tocha.fx import Node
+from tocha.inductor import entry, jit, rows
+from tocha.inductor.lower import NP_TYPES
+
+Call = Callable[..., Any]
+PLAIN = (np.dtype(np.float32), np.dtype(np.float64))
+_INT64 = np.dtype(np.int64)
+_PIECE = 8192  # elements of rows that are worth a thread's while
+
+
+def caller(node: Node) -> Call:
+    """The function that computes a node."""
+    direct = _DIRECT.get(prim_name(node))
+    found = direct(node) if direct is not None else None
+    return found if found is not None else by_eager(node)
+
+
+def by_eager(node: Node) -> Call:
+    """What an eager call of the node does."""
+    kwargs, target = node.kwargs, node.target
+    if prim_name(node) and target.__class__ is Prim and len(target.outputs) == 1:
+        run_prim, as_array = cpu.run_prim, np.asarray
+        return lambda *arrays: as_array(run_prim(target, list(arrays), kwargs))
+    if kwargs or prim_name(node):
+        return lambda *arrays: run.compute(node, arrays, kwargs)
+    return target  # type: ignore[no-any-return]
+
+
+def dense(call: Call) -> Call:
+    """Say that a call's results are row-major."""
+    call.dense = True  # type: ignore[attr-defined]
+    return call
+
+
+def is_dense(call: Call) -> bool:
+    return getattr(call, "dense", False)
+
+
+def row_major(node: Node) -> bool:
+    """Whether a node's array lies row-major, with at least one element."""
+    step = 1
+    for n, s in zip(reversed(shape_of(node)), reversed(own_of(node)), strict=True):
+        if n != 1 and s != step:
+            return False
+        step *= n
+    return step > 0
+
+
+# ---- products
+
+
+def is_small_product(a: Any, b: Any, m: int, n: int, k: int) -> bool:
+    """Whether BLAS multiplies matrices of these types and sizes (MetaArrays a and b), as in an eager call."""
+    return (
+        a.dtype in PLAIN and b.dtype is a.dtype and min(m, n, k) > 0 and not _native_products.worth(NP_TYPES[a.dtype], 1, m, n, k)
+    )
+
+
+def _mm(node: Node) -> Call | None:
+    a, b = (x.meta["val"] for x in node.args)
+    ta, tb = node.kwargs["ta"], node.kwargs["tb"]
+    if a.ndim != 2 or b.ndim != 2 or a.dtype not in PLAIN or b.dtype is not a.dtype:
+        return None
+    (m, n), k = shape_of(node), a.shape[0 if ta else 1]
+    if is_small_product(a, b, m, n, k):
+        return dense(_SMALL[ta, tb])
+    multiply = _native_products.multiply
+
+    def product(a: Any, b: Any) -> Any:
+        a, b = a.T if ta else a, b.T if tb else b
+        out = multiply(a, b)
+        return a.dot(b) if out is None else out
+
+    return dense(product) if min(m, n, k) > 0 else None
+
+
+_SMALL: dict[tuple[bool, bool], Call] = {
+    (False, False): lambda a, b: a.dot(b),
+    (False, True): lambda a, b: a.dot(b.T),
+    (True, False): lambda a, b: a.T.dot(b),
+    (True, True): lambda a, b: a.T.dot(b.T),
+}
+
+
+# ---- cross entropy
+
+
+def _plain_classes(node: Node, x: Node, target: Node, weight: Any) -> bool:
+    """Whether a loss is of (rows, classes) with a class for each row, all of which count, and the loss is one number."""
+    kwargs, classes = node.kwargs, x.meta["val"]
+    return (
+        weight is None and not kwargs["smoothing"] and kwargs["reduction"] in ("mean", "sum") and classes.ndim == 2 and classes.dtype in PLAIN
+        and not 0 <= kwargs["ignore_index"] < classes.shape[1] and target.meta["val"].dtype == _INT64 and target.meta["val"].ndim == 1
+        and row_major(x) and row_major(target)
+    )  # fmt: skip
+
+
+def _work(shape: tuple[int, int]) -> Any:
+    return np.array([shape[0], max(1, _PIECE // shape[1]), shape[1]], np.int64)
+
+
+def _cross_entropy(node: Node) -> Call | None:
+    x, target, weight = node.args
+    if not _plain_classes(node, x, target, weight):
+        return None
+    shape, dtype = shape_of(x), x.meta["val"].dtype
+    type, work, otherwise = NP_TYPES[dtype], _work(shape), by_eager(node)
+    kept = any(u.args[1] == 1 for u in node.users)
+    with jit.LOCK:
+        kernel = entry.build(rows.cross_entropy(type, type, False, kept), 1)
+    count, classes, mean = np.asarray(shape[0], dtype), shape[1], node.kwargs["reduction"] == "mean"
+    largest, add, unsigned, divisor = np.maximum.reduce, np.add.reduce, np.uint64, dtype.type(shape[0])
+    scalar, empty = np.asarray, np.empty
+
+    def call(x: Any, target: Any, weight: Any) -> Any:
+        if largest(target.view(unsigned)) >= classes:  # as unsigned numbers, negative ones are large
+            return otherwise(x, target, weight)
+        losses, probability = empty(shape[0], dtype), None
+        if kept:
+            probability = empty(shape, dtype)
+            kernel(losses, probability, x, target, work)
+        else:
+            kernel(losses, x, target, work)
+        value = add(losses)
+        return scalar(value / divisor if mean else value), probability, count
+
+    return dense(call)
+
+
+def _cross_entropy_backward(node: Node) -> Call | None:
+    g, x, target, weight, _ = node.args
+    if not _plain_classes(node, x, target, weight) or g.meta["val"].ndim:
+        return None
+    shape, dtype = shape_of(x), x.meta["val"].dtype
+    type, work, otherwise = NP_TYPES[dtype], _work(shape), by_eager(node)
+    with jit.LOCK:
+        kernel = entry.build(rows.cross_entropy_backward(type, type), 1)
+    count, classes, mean = shape[0], shape[1], node.kwargs["reduction"] == "mean"
+    largest, unsigned, divisor, empty = np.maximum.reduce, np.uint64, dtype.type(shape[0]), np.empty
+
+    def call(g: Any, probability: Any, target: Any, weight: Any, total: Any) -> Any:
+        if total != count or largest(target.view(unsigned)) >= classes:
+            return otherwise(g, probability, target, weight, total)
+        factor = float(g / divisor if mean else g)
+        out = empty(shape, dtype)
+        kernel(out, probability, target, factor, 0.0, factor, work)
+        return out
+
+    return dense(call)
+
+
+_DIRECT: dict[str, Callable[[Node], Call | None]] = {
+    "mm": _mm, "cross_entropy": _cross_entropy, "cross_entropy_backward": _cross_entropy_backward,
+}  # fmt: skip
+
+__all__ = ["by_eager", "caller", "dense", "is_dense", "is_small_product", "row_major"]
