@@ -11,8 +11,8 @@ import tocha as torch
 from tocha._dynamo.testing import CompileCounter
 
 
-def same(a: Any, b: Any) -> bool:
-    """Deep equality, tensors by value, type and layout, NaN equal to itself."""
+def same(a: Any, b: Any, tolerance: float = 0) -> bool:
+    """Deep equality, tensors by value (within a tolerance), class, type and shape, NaN equal to itself."""
     if isinstance(a, torch.Tensor):
         return (
             isinstance(b, torch.Tensor)
@@ -20,20 +20,20 @@ def same(a: Any, b: Any) -> bool:
             and a.dtype == b.dtype
             and a.shape == b.shape
             and a.requires_grad == b.requires_grad
-            and torch.allclose(a.detach(), b.detach(), 0, 0, equal_nan=True)
+            and torch.allclose(a.detach(), b.detach(), tolerance, tolerance, equal_nan=True)
         )
     if type(a) is not type(b):
         return False
     if isinstance(a, (list, tuple, collections.deque)):
-        return len(a) == len(b) and all(map(same, a, b))
+        return len(a) == len(b) and all(same(x, y, tolerance) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict):
         return (
             list(a) == list(b)
-            and all(map(same, a.values(), b.values()))
-            and (not hasattr(a, "__dict__") or same(vars(a), vars(b)))
+            and same([*a.values()], [*b.values()], tolerance)
+            and (not hasattr(a, "__dict__") or same(vars(a), vars(b), tolerance))
         )
     if hasattr(a, "__dict__") and not isinstance(a, type) and not callable(a):
-        return same(vars(a), vars(b))
+        return same(vars(a), vars(b), tolerance)
     return bool(a == b)
 
 

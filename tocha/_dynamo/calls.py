@@ -51,7 +51,7 @@ _STORE_NAMES = frozenset(("append", "extend", "insert", "__init__", "appendleft"
     "keys", "values", "update", "__setitem__", "__setattr__", "reverse", "popitem", "move_to_end", "__getitem__", "__new__", "__iter__", "__len__"))  # fmt: skip
 #: Builtins that take any object and ask it nothing.
 INDIFFERENT: tuple[Any, ...] = (callable, list, tuple, zip, enumerate, dict)
-_INLINED_OURS = ("tocha.nn.modules", "tocha.nn.attention", "tocha.autograd.mode", "tocha.nn.parallel", "tocha.utils.checkpoint")
+_INLINED_OURS = ("tocha.nn.modules", "tocha.nn.attention", "tocha.autograd.mode", "tocha.nn.parallel")
 _NOT_INLINED = ("importlib", "threading", "logging", "inspect", "warnings", "numpy", "scipy", "random", "os", "io", "pickle", "subprocess", "ast", "re",
     "unittest", "multiprocessing", "asyncio", "weakref", "tempfile", "time", "datetime", "traceback", "linecache", "tokenize")  # fmt: skip
 

@@ -14,6 +14,7 @@ from tocha._dynamo.backends import lookup_backend
 from tocha._dynamo.bytecode import decode
 from tocha._dynamo.frame import Frame, bind, is_generator
 from tocha._dynamo.segments import Frames, Program
+from tocha.autograd.mode import state
 from tocha.dispatch.override import stacks
 from tocha.nn import Module
 
@@ -29,6 +30,11 @@ def reset() -> None:
     for program in list(_programs):
         program.segments.clear()
         program.plain.clear()
+
+
+def watched() -> bool:
+    """Whether a mode, a transform or hooks on what the tape saves look at every operator: then nothing is captured."""
+    return bool(stacks.function_modes or stacks.interpreters or state.saved_hooks or state.anomaly)
 
 
 def _call_object(self: Any, /, *args: Any, **kwargs: Any) -> Any:

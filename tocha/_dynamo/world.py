@@ -62,6 +62,7 @@ class World:
         self.copies: list[tuple[Any, Any, Any]] = []  # real container, the trace's copy, what the copy held at first
         self.overlay: dict[tuple[int, str], Any] = {}
         self.viewed: dict[int, dict[str, Any]] = {}  # objects whose __dict__ was looked at: the copy in force
+        self.identified: list[Any] = []  # objects whose id was asked
         self.made: set[int] = set()  # ids of functions made in the trace
         self.kept: list[Any] = []
 
@@ -151,7 +152,7 @@ class World:
             if kind is collections.defaultdict:
                 copy.default_factory = self.enter(value.default_factory, source.attribute("default_factory"))
             for key, v in value.items():
-                dict.__setitem__(copy, key, self.enter(v, source.item(key)))
+                copy[key] = self.enter(v, source.item(key))
         else:
             g.check_length(source, value)
             copy = kind() if kind is not collections.deque else collections.deque((), value.maxlen)

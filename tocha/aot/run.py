@@ -83,9 +83,9 @@ def draw(function: Any, shape: Shape, dtype: Any, args: tuple[Any, ...]) -> Any:
     return function(shape, dtype, *args)
 
 
-def draw_into(function: Any, shape: Shape, dtype: Any, at_once: bool, args: tuple[Any, ...]) -> Any:
-    """As `draw`, for values that fill existing memory."""
-    out = np.empty(shape, dtype)
+def draw_into(function: Any, shape: Shape, dtype: Any, at_once: bool, args: tuple[Any, ...], strides: Shape) -> Any:
+    """As `draw`, for values that fill existing memory, in the order in which it lies."""
+    out = laid_out(np.empty(shape, dtype), strides)
     cpu.overwrite(out, at_once, function, *args)
     return out
 

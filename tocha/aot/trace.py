@@ -232,7 +232,7 @@ def made_on_host(function: Any, shape: Shape, dtype: Any, index: int | None, *ar
 
 
 def overwrite(target: TraceArray, at_once: bool, function: Any, *args: Any) -> None:
-    node = graph().call_function(draw_into, (function, target.shape, target.dtype, at_once, args))
+    node = graph().call_function(draw_into, (function, target.shape, target.dtype, at_once, args, target.strides))
     node.meta["val"] = MetaArray(target.shape, target.dtype)
     store(target, made(node, node.meta["val"]))
 
