@@ -90,7 +90,7 @@ def _straight_into(rule: Pointwise, out: Any, args: tuple[Any, ...]) -> bool:
         return rule.by_kernel(arrays, a.dtype, a.dtype, {}, a) is not None
     if not rule.ufunc or any(b.base is not None for b in (a, *arrays)):  # views may overlap
         return False
-    state.run(rule.ufunc, *arrays, a)
+    state.run(rule.ufunc, *arrays, out=a)
     return True
 
 
