@@ -158,6 +158,7 @@ def _report(args: argparse.Namespace) -> dict[str, Any]:
         "versions": versions(args),
         "device": args.device,
         "threads": args.threads,
+        "load": round(os.getloadavg()[0], 1),
         "command": "./run bench " + " ".join("PYTHON" if a == args.torch else a for a in sys.argv[1:]),
     }
 

@@ -153,6 +153,7 @@ def merged(path: Path, report: dict[str, Any]) -> dict[str, Any]:
     reports: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     key = f"{report['threads']} thread{'s' * (report['threads'] > 1)}"
     before = {r["row"]: r for r in reports.get(key, {}).get("rows", ()) if r["row"] in GRID}
-    now = {r["row"]: {**r, "date": report["date"]} for r in report["rows"]}
-    found = before | now
-    return reports | {key: report | {"rows": [found[name] for name in GRID if name in found]}}
+    about = {name: report[name] for name in ("date", "load") if name in report}
+    found = before | {r["row"]: r | about for r in report["rows"]}
+    command = f"./run bench --grid --torch PYTHON --threads {report['threads']}"
+    return reports | {key: report | {"command": command, "rows": [found[name] for name in GRID if name in found]}}
