@@ -48,6 +48,13 @@ class Attributes(Interpreter):
     def nested(self, fn: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         raise NotImplementedError
 
+    def special(self, obj: Any, name: str) -> Any:
+        """A special method that the object's class defines in Python, None otherwise."""
+        found = calls.python_method(obj, name)
+        if found is not None:
+            self._check_class(type(obj), name, found)
+        return found
+
     def getattr(self, obj: Any, name: str) -> Any:
         kind = type(obj)
         if isinstance(obj, Tensor):
@@ -63,8 +70,13 @@ class Attributes(Interpreter):
             return self.getattr(obj.__func__, name)
         if kind is types.FunctionType:
             return self._of_function(obj, name)
-        if kind in calls.BUILTIN_CLASSES or kind in calls.NATIVE or isinstance(obj, Generator) or kind.__module__ == "builtins":
-            return getattr(obj, name)
+        if kind is not types.SimpleNamespace and (
+            kind in calls.BUILTIN_CLASSES or kind in calls.NATIVE or isinstance(obj, Generator) or kind.__module__ == "builtins"
+        ):
+            source = self.world.source_of(obj)
+            if source is None or calls.is_entered(obj):
+                return getattr(obj, name)
+            return self.world.enter(getattr(obj, name), source.attribute(name))
         return self._of_object(obj, name, kind.__mro__)
 
     def _of_tensor(self, obj: Tensor, name: str) -> Any:
@@ -99,7 +111,9 @@ class Attributes(Interpreter):
         return self.world.enter(value, self.world.constant(obj, obj.__name__).attribute(name))
 
     def _of_class(self, cls: type, name: str) -> Any:
-        if name in ("__name__", "__qualname__", "__module__", "__mro__", "__bases__", "__doc__", "__dict__"):
+        if name == "__dict__":
+            raise Break("the __dict__ of a class is read")
+        if name in ("__name__", "__qualname__", "__module__", "__mro__", "__bases__", "__doc__"):
             return getattr(cls, name)
         found = calls.lookup(cls, name)
         if found is None:
@@ -201,7 +215,7 @@ class Attributes(Interpreter):
                 return found.__get__(obj)
             written = self.world.overlay.get((id(obj), name), NULL)
             return self.world.read(obj, name, None if written is not NULL else found.__get__(obj), source.attribute(name))
-        getter = calls.python_method(found, "__get__")
+        getter = self.special(found, "__get__")
         if getter is None:
             raise Break(f"a descriptor of class {type(found).__name__}")
         return self.nested(getter, (self.world.enter(found, self._class_part(obj, name)), obj, type(obj)))
@@ -226,7 +240,7 @@ class Attributes(Interpreter):
         if isinstance(found, calls.NATIVE):
             return found.__get__(obj, kind) if hasattr(found, "__get__") else found
         if hasattr(type(found), "__get__"):
-            getter = calls.python_method(found, "__get__")
+            getter = self.special(found, "__get__")
             if getter is None:
                 raise Break(f"a descriptor of class {type(found).__name__}")
             return self.nested(getter, (self.world.enter(found, self._class_part(obj, name)), obj, kind))
@@ -261,7 +275,7 @@ class Attributes(Interpreter):
                 raise AttributeError(f"property '{name}' of '{type(obj).__name__}' object has no setter")
             self.nested(found.fset, (obj, value))
         elif found is not None and hasattr(type(found), "__set__") and not isinstance(found, _SLOTS):
-            putter = calls.python_method(found, "__set__")
+            putter = self.special(found, "__set__")
             if putter is None:
                 raise Break(f"a descriptor of class {type(found).__name__} is set")
             self.nested(putter, (self.world.enter(found, self._class_part(obj, name)), obj, value))

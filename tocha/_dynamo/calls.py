@@ -270,7 +270,7 @@ Rule = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 _RULES: dict[int, tuple[Any, Rule]] = {}
 
 
-def special(fn: Any) -> Rule | None:
+def rule_of(fn: Any) -> Rule | None:
     """The rule of a callable's own."""
     found = _RULES.get(id(fn))
     return None if found is None else found[1]

@@ -39,7 +39,7 @@ def _issubclass(vm: Any, args: Any, kwargs: Any) -> Any:
 @rule(len)
 def _len(vm: Any, args: Any, kwargs: Any) -> Any:
     (value,) = args
-    method = calls.python_method(value, "__len__")
+    method = vm.special(value, "__len__")
     if method is not None and not isinstance(value, Tensor):
         return vm.nested(method, (value,))
     if vm.opaque(value):

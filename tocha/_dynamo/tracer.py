@@ -189,6 +189,7 @@ class Tracer(Attributes):
         for name, args in calls.methods_of_operator(op, operands):
             method = calls.lookup(type(args[0]), name)
             if isinstance(method, types.FunctionType):
+                self._check_class(type(args[0]), name, method)
                 got = self.nested(method, args)
                 if got is not NotImplemented:
                     return got
@@ -199,7 +200,7 @@ class Tracer(Attributes):
         raise Break(f"{op.__name__} of a {type(operands[0]).__name__}")
 
     def contains(self, container: Any, item: Any) -> bool:
-        method = calls.python_method(container, "__contains__")
+        method = self.special(container, "__contains__")
         if method is not None:
             return self.truth(self.nested(method, (container, item)))
         if self.opaque(container) or calls.compares_in_python(container) or calls.compares_in_python(item):
@@ -220,7 +221,7 @@ class Tracer(Attributes):
                 raise Break("a branch on a tensor's value", "torch.where computes both sides in the graph")
             return bool(value)
         for name in ("__bool__", "__len__"):
-            method = calls.python_method(value, name)
+            method = self.special(value, name)
             if method is not None:
                 return bool(self.nested(method, (value,)))
         if self.opaque(value) and (calls.lookup(type(value), "__bool__") or calls.lookup(type(value), "__len__")):
@@ -228,14 +229,14 @@ class Tracer(Attributes):
         return bool(value)
 
     def getitem(self, obj: Any, key: Any) -> Any:
-        method = calls.python_method(obj, "__getitem__")
+        method = self.special(obj, "__getitem__")
         if method is not None and not isinstance(obj, Tensor):
             return self.nested(method, (obj, key))
         if self.opaque(obj):
             raise Break(f"an item of a {type(obj).__name__}")
         if isinstance(obj, dict) and calls.compares_in_python(key):
             raise Break(f"a dict's key of class {type(key).__name__}")
-        missing = calls.python_method(obj, "__missing__") if isinstance(obj, dict) else None
+        missing = self.special(obj, "__missing__") if isinstance(obj, dict) else None
         if missing is not None and key not in obj:
             return self.nested(missing, (obj, key))
         if type(obj).__name__ == "defaultdict" and key not in obj and isinstance(obj.default_factory, types.FunctionType):
@@ -243,7 +244,7 @@ class Tracer(Attributes):
         return obj[key]
 
     def setitem(self, obj: Any, key: Any, value: Any) -> None:
-        method = calls.python_method(obj, "__setitem__")
+        method = self.special(obj, "__setitem__")
         if method is not None and not isinstance(obj, Tensor):
             self.nested(method, (obj, key, value))
             return
@@ -252,7 +253,7 @@ class Tracer(Attributes):
         obj[key] = value
 
     def delitem(self, obj: Any, key: Any) -> None:
-        method = calls.python_method(obj, "__delitem__")
+        method = self.special(obj, "__delitem__")
         if method is not None:
             self.nested(method, (obj, key))
             return
@@ -265,17 +266,17 @@ class Tracer(Attributes):
     def iter(self, value: Any) -> Any:
         if isinstance(value, Generator):
             return value
-        method = calls.python_method(value, "__iter__")
+        method = self.special(value, "__iter__")
         if method is not None and not isinstance(value, Tensor):
             return self.nested(method, (value,))
         if self.opaque(value):
             raise Break(f"iteration over a {type(value).__name__}")
-        if calls.python_method(value, "__getitem__") is not None and not isinstance(value, Tensor):
+        if self.special(value, "__getitem__") is not None and not isinstance(value, Tensor):
             raise Break(f"iteration over a {type(value).__name__} by position")
         return iter(value)
 
     def next(self, iterator: Any) -> Any:
-        method = calls.python_method(iterator, "__next__")
+        method = self.special(iterator, "__next__")
         if method is not None and not isinstance(iterator, Generator):
             return self.nested(method, (iterator,))
         if self.opaque(iterator):
@@ -310,7 +311,7 @@ class Tracer(Attributes):
         if not calls.is_data(value) and not (
             isinstance(value, BaseException) and calls.is_data(value.args) and not calls.python_made(type(value))
         ):
-            method = calls.python_method(value, name)
+            method = self.special(value, name)
             if method is None or isinstance(value, Tensor):
                 raise Break(f"text of a {type(value).__name__}")
             return self.nested(method, (value, *more))  # type: ignore[no-any-return]
@@ -322,9 +323,9 @@ class Tracer(Attributes):
         kind = type(fn)
         if kind is types.MethodType:
             return self.call(fn.__func__, (fn.__self__, *args), kwargs)
-        special = calls.special(fn)
-        if special is not None:
-            return special(self, args, kwargs)
+        rule = calls.rule_of(fn)
+        if rule is not None:
+            return rule(self, args, kwargs)
         if kind is types.FunctionType:
             return self.call_function(fn, args, kwargs)
         if isinstance(fn, type):
@@ -335,7 +336,7 @@ class Tracer(Attributes):
             return self.call_module(fn, args, kwargs)
         if kind in calls.NATIVE:
             return self.call_native(fn, args, kwargs)
-        method = calls.python_method(fn, "__call__")
+        method = self.special(fn, "__call__")
         if method is not None:
             return self.call(method, (fn, *args), kwargs)
         raise Break(f"a call of a {kind.__name__}")
@@ -421,6 +422,7 @@ class Tracer(Attributes):
         if issubclass(cls, (Module, Tensor)) or calls.outside(cls):
             raise Break(f"a {cls.__name__} is made")
         made_by = calls.lookup(cls, "__new__")
+        self._check_class(cls, "__new__", made_by)
         if isinstance(made_by, staticmethod):
             made = self.nested(made_by.__func__, (cls, *args), kwargs)
         elif calls.lookup(cls, "__init__") is object.__init__ and made_by is object.__new__ and (args or kwargs):
@@ -432,6 +434,7 @@ class Tracer(Attributes):
             made = base.__new__(cls, *args) if base is tuple else base.__new__(cls)
         self._noted(made)
         init = calls.lookup(cls, "__init__")
+        self._check_class(cls, "__init__", init)
         if not isinstance(made, cls) or init is object.__init__:
             return made
         if isinstance(init, types.FunctionType):
@@ -461,7 +464,7 @@ class Tracer(Attributes):
         if isinstance(a, (types.FunctionType, types.MethodType)) or (isinstance(a, Module) and fn in (map, filter)):
             return a if calls.only_stores(fn) else Inlined(self, a)
         if not calls.only_stores(fn):
-            if not isinstance(a, (Tensor, Generator)) and calls.python_method(a, "__iter__") is not None:
+            if not isinstance(a, (Tensor, Generator)) and self.special(a, "__iter__") is not None:
                 return self.iter(a)
             if calls.compares_in_python(a):
                 raise Break(f"{calls.title(fn)} of a {type(a).__name__}")
