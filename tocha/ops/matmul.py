@@ -27,10 +27,11 @@ def short_product(input: Any, other: Any) -> Tensor | None:
     """The product of two plain float matrices in the fewest steps (8x8 in 1 µs); None when it takes more care."""
     if input.__class__ in PLAIN and other.__class__ in PLAIN and not INTERPRETERS:
         a, b = input._a, other._a
-        if a.__class__ is _ndarray and a.ndim == 2 and b.ndim == 2 and a.dtype is b.dtype and a.dtype in _BLAS_NP:
-            if input._rg or other._rg or b.__class__ is not _ndarray or a.shape[1] != b.shape[0] or a.size * b.shape[1] >= native.SHORT_PRODUCT:
-                return None
-            return wrap(a.dot(b))
+        if a.__class__ is _ndarray and b.__class__ is _ndarray and not (input._rg or other._rg):
+            dtype, left, right = a.dtype, a.shape, b.shape
+            if len(left) == 2 == len(right) and dtype is b.dtype and dtype in _BLAS_NP and left[1] == right[0]:
+                if left[0] * left[1] * right[1] < native.SHORT_PRODUCT:
+                    return wrap(a.dot(b))
     return None
 
 
@@ -421,16 +422,13 @@ def short_linear(input: Any, weight: Any, bias: Any = None) -> Tensor | None:
     """linear on plain float matrices in the fewest steps; None when it takes more care."""
     if input.__class__ in PLAIN and weight.__class__ in PLAIN and (bias is None or bias.__class__ in PLAIN) and not INTERPRETERS:
         x, w, b = input._a, weight._a, None if bias is None else bias._a
-        if (
-            x.__class__ is _ndarray
-            and w.__class__ is _ndarray
-            and x.ndim == 2 == w.ndim
-            and x.dtype is w.dtype
-            and x.dtype in _BLAS_NP
-        ):
-            if x.shape[1] != w.shape[1] or (b is not None and (b.dtype is not x.dtype or b.shape != w.shape[:1])):
+        if x.__class__ is _ndarray and w.__class__ is _ndarray:
+            dtype, rows, shape = x.dtype, x.shape, w.shape
+            if not (len(rows) == 2 == len(shape) and dtype is w.dtype and dtype in _BLAS_NP and rows[1] == shape[1]):
                 return None
-            if x.size * w.shape[0] >= native.SHORT_PRODUCT:
+            if rows[0] * rows[1] * shape[0] >= native.SHORT_PRODUCT or (
+                b is not None and (b.dtype is not dtype or b.shape != shape[:1])
+            ):
                 return None
             out = wrap(state.run(prims.linear.impl, cpu, x, w, b))
             if (input._rg or weight._rg or (bias is not None and bias._rg)) and state.grad:
