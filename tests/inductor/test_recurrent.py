@@ -31,7 +31,7 @@ def _layer(kernels: bool, monkeypatch: pytest.MonkeyPatch, sizes: Any, reverse: 
 
 @pytest.mark.parametrize("sizes", [(5, 5, 5), (7, 4, 4, 1), (1,), (33, 32)])
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize(("bias", "n"), [(True, 16), (False, 16), (True, 19)])
+@pytest.mark.parametrize(("bias", "n"), [(True, 16), (False, 16), (True, 19), (True, 200)])
 def test_layers(monkeypatch: pytest.MonkeyPatch, sizes: Any, reverse: bool, bias: bool, n: int) -> None:
     got = _layer(True, monkeypatch, sizes, reverse, bias, n)
     want = _layer(False, monkeypatch, sizes, reverse, bias, n)

@@ -111,6 +111,38 @@ def multiply(a: Any, b: Any, bias: Any = None) -> Any:
     return out
 
 
+def prepared(b: Any) -> Callable[[Any, Any], None] | None:
+    """A function (a, out) that writes a @ b, for a matrix b (k, n) that many products of few rows share: it is packed once."""
+    name, (k, n) = NAMES.get(b.dtype), b.shape
+    if name not in ("f32", "f64") or not worth(name, 1, SWEEPS, n, k) or not b.flags.aligned or odd(b) or k * n > _MOST_PACKED:
+        return None
+    main, pack = _kernel(name, False, False), _kernel(name, False, True)
+    if main is None or pack is None:
+        return None
+    slots, steps = threads.get_num_threads(), tuple([s // b.itemsize for s in b.strides])
+
+    def plan_of(m: int) -> Any:
+        from tocha.inductor.templates import matmul
+
+        return native.remember(
+            ("mm prepared", name, m, n, k, steps, slots), lambda: matmul.plan(_spec(name, False), 1, m, n, k, (k, 1), steps, n, slots, True)
+        )
+
+    plan = plan_of(1)
+    packed, offsets = np.empty(plan.packed, b.dtype), np.zeros((1, 2), np.int64)
+    flags, scratch = np.zeros(slots, np.int64), np.empty(slots * plan.scratch, b.dtype)
+    pack(packed, b, plan.pack_work)
+
+    def multiply_into(a: Any, out: Any) -> None:
+        nonlocal scratch
+        plan = plan_of(a.shape[0])
+        if scratch.size < slots * plan.scratch:
+            scratch = np.empty(slots * plan.scratch, b.dtype)
+        main(out, a, b, packed, flags, scratch, offsets, plan.work)
+
+    return multiply_into
+
+
 def _thin(name: str, a: Any, b: Any, bias: Any, dots: bool) -> Any:
     """`multiply` of few rows."""
     modules = native.inductor()

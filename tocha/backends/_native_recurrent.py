@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,20 @@ class Cell:
 
     def backward(self, d: Any, dc: Any, dh: Any, gates: Any, cells: Any, before: Any) -> None:
         self._backward(d, dc, dh, gates, cells, before, _work(*dc.shape))
+
+    def products(self, rows: int, b: Any) -> Callable[[Any], Any]:
+        """A function that multiplies up to `rows` rows by b; it may reuse what it returned before."""
+        multiply = _native_products.prepared(b) if rows > _native_products.SWEEPS else None
+        if multiply is None:
+            return lambda a: self.product(a, b)
+        out = np.empty((rows, b.shape[1]), b.dtype)
+
+        def product(a: Any) -> Any:
+            found = out[: a.shape[0]]
+            multiply(a, found)
+            return found
+
+        return product
 
     def product(self, a: Any, b: Any) -> Any:
         found = _native_products.multiply(a, b)

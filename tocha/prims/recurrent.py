@@ -114,11 +114,11 @@ def lstm_layer(xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, c0: Any, *, size
     if kernels is None:
         gates = _lstm_steps(xp, gx, w_hh, b_hh, h, c, out, cells, _spans(sizes, reverse))
         return out, h, c, gates, cells
-    gates, w = xp.empty_like(gx), w_hh.T
+    gates, product = xp.empty_like(gx), kernels.products(h.shape[0], w_hh.T)
     bias = xp.zeros(4 * n_hidden, gx.dtype) if b_hh is None else xp.ascontiguousarray(b_hh, gx.dtype)
     for start, n in _spans(sizes, reverse):
         rows = slice(start, start + n)
-        kernels.forward(gates[rows], gx[rows], kernels.product(h[:n], w), bias, c[:n], cells[rows], h[:n], out[rows])
+        kernels.forward(gates[rows], gx[rows], product(h[:n]), bias, c[:n], cells[rows], h[:n], out[rows])
     return out, h, c, gates, cells
 
 
@@ -160,6 +160,7 @@ def lstm_layer_backward(
     before = _previous(xp, cells, c0, sizes, reverse)
     dh, dc = _start(xp, g_h, h0), _start(xp, g_c, c0)
     kernels = xp.lstm_cell(gates, w_hh, h0, c0)
+    before_step = None if kernels is None else kernels.products(dh.shape[0], w_hh)
     into_cell: Any = None
     if kernels is None:
         d, into_cell = _lstm_factors(xp, gates, cells, before)
@@ -171,9 +172,9 @@ def lstm_layer_backward(
         dhn, dcn, gate = dh[:n], dc[:n], by_gate[rows]
         if g_out is not None:
             dhn += g_out[rows]
-        if kernels is not None:
+        if kernels is not None and before_step is not None:
             kernels.backward(d[rows], dcn, dhn, gates[rows], cells[rows], before[rows])
-            dhn[...] = kernels.product(d[rows], w_hh)
+            dhn[...] = before_step(d[rows])
             continue
         dcn += dhn * into_cell[rows]
         gate[:, :3] *= dcn[:, None]

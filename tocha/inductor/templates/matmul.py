@@ -332,14 +332,14 @@ def units_wanted(slots: int, work: int) -> int:
 
 
 def plan(
-    spec: Spec, batch: int, m: int, n: int, k: int, a: tuple[int, int], b: tuple[int, int], out_row: int, slots: int
+    spec: Spec, batch: int, m: int, n: int, k: int, a: tuple[int, int], b: tuple[int, int], out_row: int, slots: int, packed: bool = False
 ) -> Plan:
-    """The plan of `batch` products (m, k) @ (k, n); `a` and `b`: strides (rows, columns) in elements."""
+    """The plan of `batch` products (m, k) @ (k, n); `a` and `b`: strides (rows, columns) in elements. `packed`: b is packed beforehand."""
     g = spec.tile
     rows = padded(m, g)
     item = ITEM[g.scalar]
     most = _ROWS * 4 // item // g.rows * g.rows
-    inside = rows <= 2 * most or batch > 1
+    inside = not packed and (rows <= 2 * most or batch > 1)
     mc = rows if rows <= 2 * most else most
     blocks = -(-m // mc)
     even = -(-m // blocks)
