@@ -89,7 +89,7 @@ def _kind(node: Node) -> str:
         return "extern"
     if node.target is run.window:
         base = node.args[0].meta["val"]
-        return "window" if base.dtype == value.dtype and min(node.args[3], default=0) >= 0 and base.size else "extern"
+        return "window" if base.dtype == value.dtype and min(node.args[3], default=0) >= 0 and value.size else "extern"
     if node.target is run.put:
         return "put" if node.args[1].meta["val"].dtype == value.dtype and value.size else "extern"
     if not value.size:

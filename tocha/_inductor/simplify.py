@@ -51,6 +51,8 @@ def _cat(graph: Graph, node: Node) -> Node:
     found = _call(graph, run.fill, (whole.shape, whole.dtype, None), whole)
     start, dim = 0, node.kwargs["dim"]
     for piece in node.args:
+        if not piece.meta["val"].size:  # also 1-d ones among arrays of more dimensions
+            continue
         length = piece.meta["val"].shape[dim]
         if length:
             part = whole[(slice(None),) * dim + (slice(start, start + length),)]

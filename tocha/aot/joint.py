@@ -86,6 +86,10 @@ def _aliases_for(stand_ins: list[Tensor], inputs: Sequence[Tensor]) -> list[Tens
 
 
 def _finish(graph: Graph, arrays: list[TraceArray], stand_ins: list[Tensor], seen: list[Tensor], results: list[Any]) -> Traced:
+    for i, (a, s) in enumerate(zip(arrays, seen, strict=True)):
+        now = s._a
+        if now.buffer is not a.buffer or (now.shape, now.strides, now.dtype) != (a.shape, a.strides, a.dtype):
+            raise Unsupported(f"input {i} is given another shape or memory")
     owners = {id(a.buffer): i for i, a in enumerate(arrays)}
     shared: dict[int, int] = {}
     for r in results:

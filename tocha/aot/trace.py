@@ -113,6 +113,20 @@ class TraceArray(WrapperArray):
         return made(self.read(), MetaArray(self.shape, self.dtype))
 
 
+def _asked(name: str) -> Any:
+    def ask(self: TraceArray, *args: Any, **kwargs: Any) -> Any:
+        raise DataDependent(f"the values of a tensor are asked for ({name}), which exist only when the graph runs")
+
+    return ask
+
+
+for _name in (
+    "__array__", "__bool__", "__float__", "__index__", "__int__", "__setitem__", "all", "any", "argmax", "argmin", "argsort", "conjugate", "item",
+    "max", "mean", "min", "nonzero", "sort", "sum", "tobytes", "tolist",
+):  # fmt: skip
+    setattr(TraceArray, _name, _asked(_name))
+
+
 # ---- making nodes
 
 
@@ -279,7 +293,7 @@ def memory_id(a: TraceArray) -> int:
 
 
 def may_share_memory(a: TraceArray, b: TraceArray) -> bool:
-    return a.buffer is b.buffer
+    return a.__class__ is b.__class__ and a.buffer is b.buffer
 
 
 def data_ptr(a: TraceArray) -> int:

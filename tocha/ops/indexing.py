@@ -14,6 +14,7 @@ import numpy as np
 from tocha.autograd.graph import UNCOUNTED, version_of
 from tocha.autograd.mode import state
 from tocha.backends import namespace
+from tocha.backends.meta import MetaArray
 from tocha.backends.native import LEAST
 from tocha.dispatch.inplace import assign, check_writable, mutated
 from tocha.dispatch.overlap import check_in_place, one_memory
@@ -476,7 +477,7 @@ def put(target: Tensor, indices: tuple[Tensor, ...], dims: tuple[int, ...], valu
     check_writable(target, name, one_value=True)
     check_in_place(name, target, (value,), apart=True)
     value = check_put(target, indices, dims, value, accumulate)
-    if (state.grad and (target._rg or value._rg)) or target.is_meta or not in_memory(target, value, *indices):
+    if (state.grad and (target._rg or value._rg)) or isinstance(target._a, MetaArray) or not in_memory(target, value, *indices):
         return assign(target, prims.index_put(target, value, *indices, dims=dims, accumulate=accumulate), name)
     xp = namespace(target._a)
     arrays = tuple(i._a for i in indices)
