@@ -45,12 +45,12 @@ def compile(
     given = {"mode": mode} if mode is not None and callable(backend) else {}
     given |= {"options": options} if options is not None and callable(backend) else {}
     if isinstance(model, Module):
-        call = model if disable else eval_frame.compile_callable(model, backend, given, fullgraph)
+        call = model if disable else eval_frame.compile_callable(model, backend, given, fullgraph, dynamic)
         return eval_frame.OptimizedModule(model, call)
     model = getattr(model, "_torchdynamo_orig_callable", model)
     if disable:
         return model
-    return eval_frame.compiled_function(model, backend, given, fullgraph)
+    return eval_frame.compiled_function(model, backend, given, fullgraph, dynamic)
 
 
 def is_compiling() -> bool:

@@ -7,9 +7,9 @@ import random
 from typing import Any
 
 import pytest
-from tests._dynamo import helpers
 
 import tocha as torch
+from tests._dynamo import helpers
 from tocha import nn
 
 X = torch.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
@@ -265,4 +265,9 @@ def test_training_steps() -> None:
 
 def test_explain() -> None:
     found = torch._dynamo.explain(branch)(X)
-    assert found.graph_count == 2 and found.graph_break_count == 1 and "branch" in found.break_reasons[0] and "Graph Count: 2" in str(found)
+    assert (
+        found.graph_count == 2
+        and found.graph_break_count == 1
+        and "branch" in found.break_reasons[0]
+        and "Graph Count: 2" in str(found)
+    )

@@ -7,9 +7,9 @@ import dataclasses
 from typing import Any
 
 import pytest
-from tests._dynamo import helpers
 
 import tocha as torch
+from tests._dynamo import helpers
 from tocha import nn
 
 X = torch.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
@@ -130,7 +130,7 @@ def test_globals_and_closures() -> None:
     compiled = torch.compile(f, backend="eager", fullgraph=True)
     for i in range(1, 4):
         got = compiled(torch.ones(1)).item()
-        assert COUNT == before + i and k == 2**i and got == COUNT + k
+        assert before + i == COUNT and k == 2**i and got == COUNT + k
     assert LOG[-3:] == [2, 4, 8]
 
 

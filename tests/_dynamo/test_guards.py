@@ -80,7 +80,12 @@ def test_other_values_are_captured_anew(values: tuple[Any, ...]) -> None:
             return x + v.imag
         if isinstance(v, types.SimpleNamespace):
             return x + (1 if hasattr(v, "a") else 2)
-        return x + len(str(v)) + (3 if isinstance(v, bool) else 0) + (len(v) * 10 if isinstance(v, (list, dict, tuple, set, range)) else 0)
+        return (
+            x
+            + len(str(v))
+            + (3 if isinstance(v, bool) else 0)
+            + (len(v) * 10 if isinstance(v, (list, dict, tuple, set, range)) else 0)
+        )
 
     calls = [(X, v) for v in values]
     assert counted(f, *calls, *calls) == len({repr(v) for v in values})
@@ -88,7 +93,15 @@ def test_other_values_are_captured_anew(values: tuple[Any, ...]) -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [X.double(), X[:, :2], X.t().contiguous().t(), X.clone().requires_grad_(), nn.Parameter(X.clone()), X.reshape(2, 3, 1), X.to(torch.int64)],
+    [
+        X.double(),
+        X[:, :2],
+        X.t().contiguous().t(),
+        X.clone().requires_grad_(),
+        nn.Parameter(X.clone()),
+        X.reshape(2, 3, 1),
+        X.to(torch.int64),
+    ],
     ids=range(7),
 )
 def test_other_tensors_are_captured_anew(other: Any) -> None:

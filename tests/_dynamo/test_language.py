@@ -13,11 +13,11 @@ import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tests._dynamo import helpers
 import pytest
 
 import tocha as torch
 import tocha.nn.functional as F
+from tests._dynamo import helpers
 
 X = torch.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
 SCALE = 2.0
@@ -384,7 +384,7 @@ def strings(x: Any) -> Any:
         x + n,
         f"{name}-{n:03d}-{x.shape[0]!r}-{x.dtype}",
         "%s %d" % (name, n),
-        "{}:{}".format(name, n),
+        f"{name}:{n}",
         name.upper()[1:],
         ",".join(["a", "b"]),
     )
@@ -413,7 +413,7 @@ def unpacking(x: Any) -> Any:
 
 def introspection(x: Any) -> Any:
     return (
-        x * getattr(Config(), "width") if hasattr(x, "shape") else x, isinstance(x, torch.Tensor), callable(len), getattr(x, "nothing", 5),
+        x * Config().width if hasattr(x, "shape") else x, isinstance(x, torch.Tensor), callable(len), getattr(x, "nothing", 5),
         issubclass(Derived, Base), torch.is_tensor(x), x.dim(), x.size(), x.shape[-1], x.dtype is torch.float32, x.device.type, x.numel(),
         torch.is_floating_point(x), x.is_contiguous(), len(x), x.stride(),
     )  # fmt: skip

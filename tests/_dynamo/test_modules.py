@@ -8,10 +8,10 @@ import dataclasses
 from typing import Any
 
 import pytest
-from tests._dynamo import helpers
 
 import tocha as torch
 import tocha.nn.functional as F
+from tests._dynamo import helpers
 from tocha import nn
 from tocha._dynamo.testing import CompileCounter
 

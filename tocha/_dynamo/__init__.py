@@ -55,14 +55,17 @@ def graph_break(msg: str = "") -> None:
 
 
 def mark_dynamic(t: Any, index: Any, **bounds: Any) -> None:
-    """Note that a tensor's size will vary: graphs are for given sizes, so each is captured anew."""
+    """Capture this dimension (or these) of the tensor with a size that varies."""
+    t.__dict__["_dynamo_dynamic"] = {*t.__dict__.get("_dynamo_dynamic", ()), *((index,) if isinstance(index, int) else index)}
 
 
 maybe_mark_dynamic = mark_dynamic
 
 
 def mark_static(t: Any, index: Any = None) -> None:
-    """Note that a tensor's size will not vary."""
+    """Capture this dimension of the tensor (or these, or all) with the size it has."""
+    every = range(t.dim()) if index is None else (index,) if isinstance(index, int) else index
+    t.__dict__["_dynamo_static"] = {*t.__dict__.get("_dynamo_static", ()), *every}
 
 
 def run(fn: Any = None) -> Any:

@@ -8,10 +8,12 @@ import types
 from typing import Any
 
 from tocha._dynamo import calls
-from tocha._dynamo.exc import Break
+from tocha._dynamo.exc import Break, NotDynamic
 from tocha._dynamo.frame import NULL
 from tocha._dynamo.generators import Generator
 from tocha._dynamo.interpreter import Interpreter
+from tocha._dynamo.recorder import Recorder
+from tocha._dynamo.sizes import shape_of
 from tocha._dynamo.source import Source
 from tocha._dynamo.world import DELETED, World
 from tocha.nn import Module, Parameter
@@ -43,6 +45,7 @@ class Attributes(Interpreter):
     """getattr, setattr and super of the tracer."""
 
     world: World
+    recorder: Recorder
 
     # Supplied by the tracer.
     def nested(self, fn: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
@@ -80,6 +83,10 @@ class Attributes(Interpreter):
         return self._of_object(obj, name, kind.__mro__)
 
     def _of_tensor(self, obj: Tensor, name: str) -> Any:
+        if name == "shape" and self.recorder.varying:
+            return shape_of(self, obj)
+        if name == "nbytes" and self.recorder.varying:
+            raise NotDynamic(name)
         if name in _GEOMETRY:
             return getattr(obj, name)
         if name in _HIDDEN:

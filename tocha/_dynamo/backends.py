@@ -78,6 +78,19 @@ def inductor(gm: Any, example_inputs: list[Any], **options: Any) -> Callable[...
     return _ahead(gm, example_inputs, _inductor.compile_graph)
 
 
+def _by_sizes(gm: Any, compiler: Any) -> Callable[..., Any]:
+    """A graph whose sizes vary, compiled when first called with some."""
+    made: dict[Any, Callable[..., Any]] = {}
+
+    def call(*inputs: Any) -> Any:
+        shapes = tuple([t._a.shape for t in inputs])
+        if shapes not in made:
+            made[shapes] = _ahead(gm, list(inputs), compiler)
+        return made[shapes](*inputs)
+
+    return call
+
+
 def _ahead(gm: Any, example_inputs: list[Any], compiler: Any) -> Callable[..., Any]:
     """AOTAutograd's function; the graph as captured where that can't be, for a reason that is logged."""
     from tocha.aot import joint, runtime, trace
@@ -86,6 +99,9 @@ def _ahead(gm: Any, example_inputs: list[Any], compiler: Any) -> Callable[..., A
     def function(*inputs: Any) -> list[Any]:
         return list(gm.forward(*inputs))
 
+    if gm.meta.get("dynamic"):
+        gm.meta["dynamic"] = False
+        return _by_sizes(gm, compiler)
     try:
         made = runtime.compile(function, example_inputs, compiler)
     except (joint.Unsupported, trace.DataDependent) as why:

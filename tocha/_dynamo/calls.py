@@ -15,6 +15,7 @@ from typing import Any
 
 from tocha import dtypes
 from tocha._dynamo.generators import Generator
+from tocha._dynamo.sizes import Sizes, VaryingSize
 from tocha._dynamo.world import _IDENTICAL
 from tocha.device import Size, device
 from tocha.dispatch.registry import NAMESPACES
@@ -79,7 +80,7 @@ def ours(module: Any) -> bool:
 
 def outside(cls: type) -> bool:
     """Whether a class belongs to this package or the standard library, which don't change."""
-    return ours(cls.__module__) and not cls.__module__.startswith(_INLINED_OURS) or cls.__module__ in ("builtins",)
+    return (ours(cls.__module__) and not cls.__module__.startswith(_INLINED_OURS)) or cls.__module__ in ("builtins",)
 
 
 def lookup(cls: type, name: str) -> Any:
@@ -93,7 +94,7 @@ def lookup(cls: type, name: str) -> Any:
 def python_method(obj: Any, name: str) -> Any:
     """A special method that a class defines in Python, None otherwise."""
     kind = type(obj)
-    if kind is Size or kind is Generator:
+    if kind in (Size, Generator, VaryingSize, Sizes):
         return None
     found = lookup(kind, name)
     return found if isinstance(found, types.FunctionType) else None
@@ -141,7 +142,7 @@ def is_data(value: Any, depth: int = 0) -> bool:
 
 
 def is_constant(value: Any) -> bool:
-    return value is None or type(value) in _DATA and type(value) is not Size or isinstance(value, _IDENTICAL)
+    return value is None or (type(value) in _DATA and type(value) is not Size) or isinstance(value, _IDENTICAL)
 
 
 def is_entered(value: Any) -> bool:
@@ -171,7 +172,7 @@ def is_entered(value: Any) -> bool:
 def compares_in_python(value: Any, depth: int = 0) -> bool:
     """Whether comparing or hashing a value may run Python code."""
     kind = type(value)
-    if kind in _DATA or isinstance(value, (Tensor, type, enum.Enum, dtypes.dtype, device)):
+    if kind in _DATA or isinstance(value, (Tensor, type, enum.Enum, dtypes.dtype, device, VaryingSize)):
         return False
     if kind in (list, tuple, set, frozenset, collections.deque):
         return depth < 4 and any(compares_in_python(v, depth + 1) for v in value)

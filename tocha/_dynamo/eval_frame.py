@@ -30,6 +30,7 @@ def reset() -> None:
     for program in list(_programs):
         program.segments.clear()
         program.plain.clear()
+        program.fixed.clear()
 
 
 def watched() -> bool:
@@ -41,7 +42,9 @@ def _call_object(self: Any, /, *args: Any, **kwargs: Any) -> Any:
     return self(*args, **kwargs)
 
 
-def compile_callable(fn: Callable[..., Any], backend: Any, options: dict[str, Any], fullgraph: bool) -> Callable[..., Any]:
+def compile_callable(
+    fn: Callable[..., Any], backend: Any, options: dict[str, Any], fullgraph: bool, dynamic: bool | None = None
+) -> Callable[..., Any]:
     """`fn` through captured segments."""
     function, bound = fn, ()
     if isinstance(fn, types.MethodType) and isinstance(fn.__func__, types.FunctionType):
@@ -50,6 +53,7 @@ def compile_callable(fn: Callable[..., Any], backend: Any, options: dict[str, An
         function, bound = _call_object, (fn,)
     assert isinstance(function, types.FunctionType)
     program = Program(getattr(fn, "__qualname__", type(fn).__name__), lookup_backend(backend), options, fullgraph)
+    program.dynamic = dynamic
     _programs.add(program)
     code, names = function.__code__, function.__code__.co_varnames[: function.__code__.co_argcount]
     simple = not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS) and not code.co_kwonlyargcount
@@ -81,9 +85,11 @@ def compile_callable(fn: Callable[..., Any], backend: Any, options: dict[str, An
     return call
 
 
-def compiled_function(fn: Callable[..., Any], backend: Any, options: dict[str, Any], fullgraph: bool) -> Callable[..., Any]:
+def compiled_function(
+    fn: Callable[..., Any], backend: Any, options: dict[str, Any], fullgraph: bool, dynamic: bool | None = None
+) -> Callable[..., Any]:
     """`compile_callable` with the function's name and text."""
-    call = compile_callable(fn, backend, options, fullgraph)
+    call = compile_callable(fn, backend, options, fullgraph, dynamic)
     try:
         functools.update_wrapper(call, fn)
     except AttributeError:

@@ -41,7 +41,7 @@ class BackendCompilerFailed(TorchDynamoException):
         self.backend_name, self.inner_exception = name, inner_exception
 
 
-class Break(Exception):
+class Break(BaseException):
     """This instruction can't be part of the graph: the segment ends before it."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
@@ -49,7 +49,7 @@ class Break(Exception):
         self.reason, self.hint = reason, hint
 
 
-class Restart(Exception):
+class Restart(BaseException):
     """Trace the segment again and end it before instruction number `at`: it ran into a break halfway."""
 
     def __init__(self, at: int, reason: str, hint: str = "") -> None:
@@ -57,5 +57,9 @@ class Restart(Exception):
         self.at, self.reason, self.hint = at, reason, hint
 
 
-class Refused(Exception):
+class NotDynamic(BaseException):
+    """The segment can't be captured with varying sizes; it is captured for the sizes at hand."""
+
+
+class Refused(BaseException):
     """The segment can't be captured at all; it runs in plain Python."""

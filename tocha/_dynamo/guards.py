@@ -144,6 +144,27 @@ def check_keys(source: Source, value: dict[Any, Any]) -> None:
     source.check(f"has keys {_short(list(value))}", "[*{v}] == {c0}", list(value))
 
 
+def check_varying(source: Source, t: Tensor, dims: set[int]) -> None:
+    """As `check_tensor` for a contiguous tensor some of whose sizes vary (from 2 on)."""
+    a = t._a
+    words = (
+        f"is a contiguous {type(t).__name__} of shape {[f's{i}' if i in dims else n for i, n in enumerate(a.shape)]}, {t.dtype}"
+    )
+    key = (type(t), a.__class__, a.ndim, a.dtype, not t._rg, t._node is None)
+    source.check(f"{words}, requires_grad={t.requires_grad}", "{c1}({v}) == {c0} and {v}._a.flags.c_contiguous", key, outline)
+    for i, n in enumerate(a.shape):
+        if i in dims:
+            source.check(f"has a size {i} of at least 2", f"{{v}}._a.shape[{i}] >= 2")
+        else:
+            source.check(f"has size {n} in dimension {i}", f"{{v}}._a.shape[{i}] == {n}")
+
+
+def outline(t: Any) -> tuple[Any, ...]:
+    """`signature` without sizes."""
+    a = t._a
+    return type(t), a.__class__, a.ndim, a.dtype, not t._rg, t._node is None
+
+
 def check_tensor(source: Source, t: Tensor) -> None:
     """Class, shape, type, layout and place on the tape."""
     a = t._a

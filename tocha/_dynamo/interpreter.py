@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tocha._dynamo.bytecode import VERSION, decode
-from tocha._dynamo.exc import Break, Refused, Restart
+from tocha._dynamo.exc import Break, NotDynamic, Refused, Restart
 from tocha._dynamo.frame import NULL, PUSHED, Frame
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -26,7 +26,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 COMPARE = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge}
 CONVERT: dict[int, Callable[[Any], str]] = {1: str, 2: repr, 3: ascii}
-_INTERNAL = (Break, Restart, Refused)
+_INTERNAL = (Break, NotDynamic, Restart, Refused)
 
 
 class Interpreter:

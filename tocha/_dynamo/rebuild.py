@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tocha._dynamo import guards as g
-from tocha._dynamo.exc import Refused
 from tocha._dynamo.frame import NULL, Frame
 from tocha._dynamo.generators import Generator
+from tocha._dynamo.sizes import Sizes, VaryingSize
 from tocha._dynamo.source import Constants, Source
 from tocha._dynamo.tracer import Inlined
 from tocha._dynamo.world import _IDENTICAL, DELETED, Unentered, World, changed, is_bound
@@ -43,7 +43,7 @@ class Rebuilder:
     def __init__(self, world: World, inputs: list[Source]) -> None:
         self.world = world
         self.given: list[Source] = list(inputs)  # the graph's inputs come first
-        self.outputs: list[Tensor] = []
+        self.outputs: list[Any] = []  # tensors, and sizes that only the graph knows
         self.lines: list[str] = []
         self.constants = Constants(
             FunctionType=types.FunctionType, CellType=types.CellType, MethodType=types.MethodType, new=new, Frame=Frame
@@ -88,6 +88,8 @@ class Rebuilder:
             return self.source(known.source)
         if isinstance(v, Tensor):
             return self._tensor(v)
+        if kind is VaryingSize:
+            return self._size(v)
         if isinstance(v, _IDENTICAL) and not is_bound(v):
             return self.constants.name(v)
         if kind in g.literal_types() or isinstance(v, (Size, device, range)):
@@ -100,6 +102,15 @@ class Rebuilder:
         if v.__dict__:
             raise Unmakeable(v, "a tensor with attributes of its own")
         self._made[id(v)] = f"outs[{len(self.outputs)}]"
+        self.outputs.append(v)
+        return self._made[id(v)]
+
+    def _size(self, v: VaryingSize) -> str:
+        if v.text is not None:
+            return f"({v.text})".format(*[self.source(s) for s in v.sources])
+        self._made[id(v)] = f"outs[{len(self.outputs)}]"
+        self.world.recorder.nodes[id(v)] = v.node
+        self.world.kept.append(v)
         self.outputs.append(v)
         return self._made[id(v)]
 
@@ -291,6 +302,10 @@ def _partial(r: Rebuilder, v: Any) -> str:
     return r._let(v, f"{r.constants.name(functools.partial)}({r.value(v.func)}, *{r.value(v.args)}, **{r.value(v.keywords)})")
 
 
+def _sizes(r: Rebuilder, v: Sizes) -> str:
+    return r._let(v, f"{r.constants.name(Size)}(({''.join(r.value(n) + ', ' for n in v)}))")
+
+
 def _super(r: Rebuilder, v: Any) -> str:
     return r._let(v, f"{r.constants.name(builtins.super)}({r.value(v.__thisclass__)}, {r.value(v.__self__)})")
 
@@ -307,5 +322,6 @@ _MAKERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     types.MethodWrapperType: _builtin_method,
     functools.partial: _partial,
     super: _super,
+    Sizes: _sizes,
     Inlined: _inlined,
 }

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
+from tocha._dynamo import sizes
+from tocha._dynamo.exc import Break, NotDynamic
 from tocha.aot import trace
 from tocha.aot.trace import TraceArray
 from tocha.autograd import mode
@@ -23,7 +25,6 @@ from tocha.dispatch.override import NO_DISPATCH, PLAIN
 from tocha.fx import Graph, GraphModule, Node
 from tocha.overrides import BaseTorchFunctionMode
 from tocha.tensor import Tensor, wrap_as
-from tocha._dynamo.exc import Break
 
 #: Calls that reach outside the graph.
 _OUTSIDE = frozenset(
@@ -45,6 +46,20 @@ _OPERATORS = {
 }  # fmt: skip
 _REFLECTED = {f"__r{name[2:]}": op for name, op in _OPERATORS.items()}
 _WRITES = frozenset(name for name in _OPERATORS if name.startswith("__i") and name != "__invert__") | {"__setitem__"}
+#: Functions of tensors that return no tensor, and the same whatever the sizes are.
+_SIZELESS = frozenset(
+    (
+        "dim",
+        "ndimension",
+        "is_floating_point",
+        "is_complex",
+        "is_tensor",
+        "element_size",
+        "get_device",
+        "is_inference",
+        "is_signed",
+    )
+)
 _CONSTANTS = (
     int, float, complex, str, bytes, bool, type(None), type(...), dtypes.dtype, device, layout, memory_format, Size, range, np.generic, np.dtype,
 )  # fmt: skip
@@ -58,7 +73,8 @@ class Recorder(BaseTorchFunctionMode):
         self.nodes: dict[int, Node] = {}
         self.inputs: list[Tensor] = []
         self.kept: list[Any] = []  # fakes, so that their ids stay theirs
-        self.calls = 0
+        self.calls = self.checks = 0
+        self.varying = False  # whether some sizes are only examples
         self.grad = bool(mode.state.grad)
         self.where: str | None = None
 
@@ -105,6 +121,8 @@ class Recorder(BaseTorchFunctionMode):
         if name == "__iter__":
             return iter(self.__torch_function__(Tensor.unbind, types, (args[0], 0)))
         before = self.nodes_of(args, kwargs)
+        if self.varying:
+            args, kwargs = sizes.concrete(args), sizes.concrete(kwargs)
         out = func(*args, **kwargs)
         self.record(func, name, before, out)
         return out
@@ -122,6 +140,10 @@ class Recorder(BaseTorchFunctionMode):
             return node
         if isinstance(a, _CONSTANTS):
             return a
+        if kind is sizes.VaryingSize:
+            return a.node
+        if kind is sizes.Sizes:
+            return tuple([self.argument(x) for x in a])
         if kind is tuple or kind is list:
             return kind([self.argument(x) for x in a])
         if isinstance(a, tuple) and hasattr(a, "_fields"):
@@ -137,6 +159,8 @@ class Recorder(BaseTorchFunctionMode):
         args, kwargs = given
         writes = (name.endswith("_") and not name.endswith("__")) or name in _WRITES or kwargs.get("out") is not None
         if not writes and not any(self.is_new(t) for t in tensors_in(out)):
+            if self.varying and name not in _SIZELESS and not tensors_in(out):
+                raise NotDynamic(name)
             return
         graph = self.graph
         if name == "__get__":
@@ -152,6 +176,13 @@ class Recorder(BaseTorchFunctionMode):
         self.calls += 1
         node.meta["example_value"], node.stack_trace = out, self.where
         self.bind(out, node)
+        if self.varying and out.__class__ in (tuple, list):
+            self.check(sizes.check_length, node, len(out))
+
+    def check(self, function: Any, node: Any, expected: Any) -> None:
+        """Enter a check that the graph makes when it runs."""
+        self.graph.call_function(function, (node, expected), {})
+        self.checks += 1
 
     def is_new(self, t: Tensor) -> bool:
         return id(t) not in self.nodes

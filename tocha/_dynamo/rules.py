@@ -12,8 +12,9 @@ from tocha import compiler, dtypes, jit
 from tocha._dynamo import calls
 from tocha._dynamo.calls import rule
 from tocha._dynamo.exc import Break
+from tocha._dynamo.sizes import Sizes, VaryingSize, shape_of
 from tocha.autograd import mode
-from tocha.device import device
+from tocha.device import Size, device
 from tocha.dtypes import get_default_dtype
 from tocha.nn import Module
 from tocha.tensor import Tensor
@@ -22,6 +23,10 @@ from tocha.tensor import Tensor
 @rule(isinstance)
 def _isinstance(vm: Any, args: Any, kwargs: Any) -> Any:
     """Of what stands for the value: the class is guarded."""
+    if isinstance(args[0], VaryingSize):
+        args = (0, args[1])
+    elif isinstance(args[0], Sizes):
+        args = (Size(()), args[1])
     kinds = args[1] if isinstance(args[1], tuple) else (args[1],)
     if any(
         calls.python_method(k, "__instancecheck__") and not calls.outside(type(k)) and type(k).__module__ not in ("abc", "typing")
@@ -42,6 +47,8 @@ def _len(vm: Any, args: Any, kwargs: Any) -> Any:
     method = vm.special(value, "__len__")
     if method is not None and not isinstance(value, Tensor):
         return vm.nested(method, (value,))
+    if isinstance(value, Tensor) and vm.recorder.varying:
+        return shape_of(vm, value)[0]
     if vm.opaque(value):
         raise Break(f"len of a {type(value).__name__}")
     return len(value)
@@ -115,7 +122,7 @@ def _next(vm: Any, args: Any, kwargs: Any) -> Any:
 @rule(type)
 def _type(vm: Any, args: Any, kwargs: Any) -> Any:
     if len(args) == 1:
-        return type(args[0])
+        return {VaryingSize: int, Sizes: Size}.get(type(args[0]), type(args[0]))
     raise Break("a class is made")
 
 
@@ -246,6 +253,20 @@ def _breaks(vm: Any, args: Any, kwargs: Any) -> Any:
 
 
 # ---- torch
+
+
+@rule(Tensor.size)
+def _size(vm: Any, args: Any, kwargs: Any) -> Any:
+    if not vm.recorder.varying:
+        return Tensor.size(*args, **kwargs)
+    shape = shape_of(vm, args[0])
+    dim = args[1] if len(args) > 1 else kwargs.get("dim")
+    return shape if dim is None else shape[dim]
+
+
+@rule(Tensor.numel, Tensor.nelement, tocha.numel)
+def _numel(vm: Any, args: Any, kwargs: Any) -> Any:
+    return shape_of(vm, args[0]).numel() if vm.recorder.varying else Tensor.numel(*args, **kwargs)
 
 
 @rule(mode._set_grad)

@@ -15,16 +15,20 @@ from typing import Any
 
 from tocha._dynamo import config, report, rules
 from tocha._dynamo.backends import Backend, compile_graph
-from tocha._dynamo.exc import BackendCompilerFailed, Break, RecompileLimitExceeded, Refused, Restart, Unsupported
+from tocha._dynamo.exc import BackendCompilerFailed, Break, NotDynamic, RecompileLimitExceeded, Refused, Restart, Unsupported
 from tocha._dynamo.frame import NULL, Frame
 from tocha._dynamo.generators import Generator
 from tocha._dynamo.guards import Guards, Prologue, environment
 from tocha._dynamo.interpreter import Interpreter
 from tocha._dynamo.rebuild import Rebuilder, Unmakeable
 from tocha._dynamo.recorder import Recorder, set_grad_mode
+from tocha._dynamo.sizes import SizeChanged, check_length, check_value
 from tocha._dynamo.tracer import Tracer
 from tocha._dynamo.world import Unentered, World
+from tocha.aot import trace
+from tocha.aot.run import draw, draw_into
 from tocha.autograd import mode
+from tocha.fx import Node
 
 assert rules  # its functions register themselves
 
@@ -53,7 +57,8 @@ class Segment:
     returns: bool
     reason: str  # of the break
     where: str
-    writes: bool  # whether the graph writes to its inputs
+    writes: bool  # whether the graph writes to tensors in place
+    shapes: dict[str, tuple[int, ...]]  # of tensors from before, by where they come from
     check: Callable[[Any], Any] = None  # type: ignore[assignment]
 
     def text(self) -> str:
@@ -68,6 +73,8 @@ class Program:
     def __init__(self, name: str, backend: Backend, options: dict[str, Any], fullgraph: bool) -> None:
         self.name, self.backend, self.options, self.fullgraph = name, backend, options, fullgraph
         self.segments: dict[Any, list[Segment]] = {}
+        self.dynamic: bool | None = None
+        self.fixed: set[Any] = set()  # places where sizes turned out not to vary freely
         self.plain: dict[Any, str] = {}  # places that run in plain Python from there on, and why
 
     def run(self, frames: Frames, original: Callable[[], Any]) -> Any:
@@ -80,15 +87,19 @@ class Program:
                 if first:
                     return original()
                 return Interpreter(frames, frames.handled).execute(0)[1]
-            first = False
             outs: Any = ()
             if segment.graph is not None:
                 try:
                     outs = segment.graph(*given[: segment.inputs])
+                except SizeChanged:
+                    self.fixed.add(key)
+                    self.segments[key].remove(segment)
+                    continue
                 except Exception:
                     if segment.writes:
                         raise
                     return Interpreter(frames, frames.handled).execute(0)[1]  # which raises it where it belongs
+            first = False
             result = segment.epilogue(given, outs)
             if segment.returns:
                 return result
@@ -123,7 +134,7 @@ class Program:
         if failed:
             report.recompile(frames[-1].where(), failed)
         try:
-            segment = capture(frames, self, around)
+            segment = capture(frames, self, around, key)
         except Refused as why:
             report.refused(frames[-1].where(), str(why))
             if self.fullgraph:
@@ -149,13 +160,20 @@ class Program:
 _warned: set[Any] = set()
 
 
-def capture(frames: Frames, program: Program, around: Any) -> Segment:
-    """Trace from a state on; again with an earlier end where a break came halfway."""
+def capture(frames: Frames, program: Program, around: Any, key: Any) -> Segment:
+    """Trace from a state on; again with an earlier end where a break came halfway, and with fixed sizes where they can't vary."""
     stop: dict[int, tuple[str, str]] = {}
     while True:
         attempt = _Attempt(frames, stop)
+        if program.dynamic is not False and key not in program.fixed and config.automatic_dynamic_shapes:
+            attempt.world.previous = tuple([s.shapes for s in program.segments.get(key, ())]) or ({},)
+            attempt.world.all_vary = program.dynamic is True
         try:
             return attempt.run(program, around)
+        except NotDynamic:
+            program.fixed.add(key)
+            stop.clear()
+            continue
         except Restart as again:
             at, why = again.at, (again.reason, again.hint)
         except Unmakeable as value:
@@ -226,6 +244,8 @@ class _Attempt:
     def finish(self, what: str, value: Any) -> Callable[[Program, Any, bool], Segment]:
         """The segment's parts; its graph is compiled by the returned function, outside the trace."""
         recorder, world, tracer = self.recorder, self.world, self.tracer
+        if recorder.checks and any(n.target in (draw, draw_into) for n in trace.graph().nodes):
+            raise NotDynamic  # when a check fails the call starts again, which must not draw again
         assert tracer is not None
         used, inputs = [], []
         for node, t in zip([n for n in recorder.graph.nodes if n.op == "placeholder"], list(recorder.inputs), strict=True):
@@ -248,19 +268,38 @@ class _Attempt:
         epilogue, text = rebuilder.compile(result)
         prologue = self.guards.compile(rebuilder.given)
         where = "" if what == "return" else tracer.frames[-1].where()
-        module = recorder.module(rebuilder.outputs) if recorder.calls else None
+        module = recorder.module(rebuilder.outputs) if recorder.calls or recorder.checks or rebuilder.outputs else None
+        writes = module is not None and any(_writes(n) for n in module.graph.nodes)
+        if writes and recorder.checks:
+            raise NotDynamic  # when a check fails nothing must have happened
+        if module is not None:
+            module.meta["dynamic"] = recorder.varying
         reason = "" if what == "return" else value.reason
 
         def compiled(program: Program, around: Any, final: bool) -> Segment:
             graph = None if module is None else _compiled(program, module, inputs)
-            writes = module is not None and any(
-                n.op != "placeholder" and n.op != "output" and n.is_impure() for n in module.graph.nodes
-            )
             return Segment(
-                prologue, around, len(used), graph, module, epilogue, text, what == "return", reason, where, writes, prologue.call
+                prologue,
+                around,
+                len(used),
+                graph,
+                module,
+                epilogue,
+                text,
+                what == "return",
+                reason,
+                where,
+                writes,
+                world.shapes,
+                prologue.call,
             )
 
         return compiled
+
+
+def _writes(node: Node) -> bool:
+    """Whether a node changes tensors in place."""
+    return node.op.startswith("call_") and node.is_impure() and node.target not in (check_value, check_length, set_grad_mode)
 
 
 def _compiled(program: Program, module: Any, inputs: list[Any]) -> Callable[..., Any]:

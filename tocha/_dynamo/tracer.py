@@ -15,7 +15,7 @@ from tocha._dynamo.bytecode import decode
 from tocha._dynamo.exc import Break, Refused, Restart
 from tocha._dynamo.frame import NULL, PUSHED, Frame, bind, is_generator
 from tocha._dynamo.generators import Generator
-from tocha._dynamo.recorder import Recorder
+from tocha._dynamo.sizes import VaryingSize
 from tocha._dynamo.world import DELETED, Known, Unentered, World
 from tocha.aot.trace import DataDependent
 from tocha.nn import Module
@@ -217,7 +217,7 @@ class Tracer(Attributes):
 
     def truth(self, value: Any) -> bool:
         if isinstance(value, Tensor):
-            if value._a.size == 1:
+            if value._a.size == 1 or self.recorder.varying:
                 raise Break("a branch on a tensor's value", "torch.where computes both sides in the graph")
             return bool(value)
         for name in ("__bool__", "__len__"):
@@ -306,6 +306,8 @@ class Tracer(Attributes):
 
     def text(self, name: str, value: Any, *more: Any) -> str:
         """A value as text, by `__str__`, `__repr__` or `__format__`."""
+        if isinstance(value, VaryingSize):
+            value = value.fixed()
         if isinstance(value, str) and type(value) is str and name != "__repr__":
             return format(value, *more)
         if not calls.is_data(value) and not (

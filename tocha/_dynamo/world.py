@@ -19,7 +19,7 @@ from tocha._dynamo.recorder import Recorder
 from tocha._dynamo.source import Source
 from tocha.device import Size, device, layout, memory_format
 from tocha.dispatch.override import DisableTorchFunction
-from tocha.nn import Module
+from tocha.nn import Module, Parameter
 from tocha.tensor import Tensor
 
 
@@ -46,6 +46,7 @@ _IDENTICAL = (
     types.GenericAlias, types.UnionType,
 )  # fmt: skip
 COPIED = (list, dict, set, collections.deque, collections.OrderedDict, collections.defaultdict, collections.Counter)
+FIXED: tuple[dict[str, tuple[int, ...]], ...] = ()
 DELETED = Marker("DELETED")
 _ITERATORS = (
     type(iter([])), type(iter(())), type(iter(range(0))), type(reversed([])), enumerate, zip, map, filter, type(iter({})), type(iter({}.values())),
@@ -62,6 +63,12 @@ class World:
         self.copies: list[tuple[Any, Any, Any]] = []  # real container, the trace's copy, what the copy held at first
         self.overlay: dict[tuple[int, str], Any] = {}
         self.viewed: dict[int, dict[str, Any]] = {}  # objects whose __dict__ was looked at: the copy in force
+        self.previous: Any = FIXED  # shapes of inputs at earlier captures, by label
+        self.all_vary = False
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.varying: dict[int, set[int]] = {}  # dimensions of a fake that vary
+        self.examples: set[int] = set()
+        self.fixed_sizes: set[int] = set()
         self.identified: list[Any] = []  # objects whose id was asked
         self.made: set[int] = set()  # ids of functions made in the trace
         self.kept: list[Any] = []
@@ -110,7 +117,16 @@ class World:
         if isinstance(value, Tensor):
             with DisableTorchFunction():
                 fake = self.recorder.fake(value, source.label)
-                g.check_tensor(source, value)
+                dims = self._varying_dims(source.label, value)
+                if dims:
+                    g.check_varying(source, value, dims)
+                else:
+                    g.check_tensor(source, value)
+            self.varying[id(fake)] = dims
+            self.shapes[source.label] = tuple(value._a.shape)
+            self.examples |= {value._a.shape[i] for i in dims}
+            self.fixed_sizes |= {n for i, n in enumerate(value._a.shape) if i not in dims}
+            self.recorder.varying = self.recorder.varying or bool(dims)
             return self.remember(value, fake, source)
         g.check_type(source, value)
         if kind is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
@@ -137,6 +153,19 @@ class World:
             source.check("has the same code", "{v}.__code__ is {c0}", value.__code__)
         return self.remember(value, value, source)
 
+    def _varying_dims(self, label: str, t: Tensor) -> set[int]:
+        """The dimensions of an input whose sizes differ from those of earlier captures, or that the user marked."""
+        shape, dims = t._a.shape, set(t.__dict__.get("_dynamo_dynamic", ()))
+        for shapes in self.previous:
+            before = shapes.get(label)
+            if before is not None and len(before) == len(shape):
+                dims |= {i for i, n in enumerate(shape) if before[i] != n}
+        if self.all_vary:
+            dims |= set(range(len(shape)))
+        dims -= set(t.__dict__.get("_dynamo_static", ()))
+        fixed = self.previous is FIXED or isinstance(t, Parameter) or not t._a.flags.c_contiguous
+        return set() if fixed else {i for i in dims if shape[i] >= 2}
+
     def _enter_container(self, value: Any, kind: type, source: Source) -> Any:
         if kind is frozenset or kind is set:
             if not all(hashable(v) for v in value):
@@ -155,7 +184,7 @@ class World:
                 copy[key] = self.enter(v, source.item(key))
         else:
             g.check_length(source, value)
-            copy = kind() if kind is not collections.deque else collections.deque((), value.maxlen)
+            copy = kind() if kind is not collections.deque else collections.deque(maxlen=value.maxlen)
             self.remember(value, copy, source)
             for i, v in enumerate(value):
                 copy.append(self.enter(v, source.item(i)))
@@ -239,8 +268,10 @@ def hashable(key: Any) -> bool:
         key is None
         or kind in g.literal_types()
         or kind is bool
-        or isinstance(key, (type, enum.Enum, dtypes.dtype, device, types.FunctionType, types.BuiltinFunctionType, Module))
-        and not isinstance(key, Tensor)
+        or (
+            isinstance(key, (type, enum.Enum, dtypes.dtype, device, types.FunctionType, types.BuiltinFunctionType, Module))
+            and not isinstance(key, Tensor)
+        )
     )
 
 
@@ -263,5 +294,5 @@ def changed(container: Any, before: Any) -> bool:
     if len(now) != len(before):
         return True
     if isinstance(container, dict):
-        return any(a[0] is not b[0] and a[0] != b[0] or a[1] is not b[1] for a, b in zip(now, before, strict=True))
+        return any((a[0] is not b[0] and a[0] != b[0]) or a[1] is not b[1] for a, b in zip(now, before, strict=True))
     return any(a is not b for a, b in zip(now, before, strict=True))
