@@ -22,7 +22,7 @@ EVERY = (*FLOATS, "int64")
 SINGLE = ("float32", "float64")
 # One value for each keyword parameter of a pointwise rule.
 PARAMETERS: dict[str, Any] = {
-    "alpha": 1.3, "beta": 1.2, "decimals": 1, "eps": 1e-3, "exponent": 2.5, "high": 1.0, "lambd": 0.5, "low": -1.0, "max": 0.7,
+    "alpha": 1.3, "beta": 1.2, "decimals": 1, "eps": 1e-3, "exponent": 2.5, "factor": 0.5, "high": 1.0, "lambd": 0.5, "low": -1.0, "max": 0.7,
     "min": -0.5, "n": 1, "nan": 0.25, "neginf": None, "posinf": None, "scale": 1.1, "slope": 0.1, "speed": 0.9, "threshold": 0.7,
     "value": 0.3, "weight": 0.3, "delta": 0.8, "margin": 0.4, "full": True, "log_input": True, "ord": 2.0, "p": 2.0,
 }  # fmt: skip
