@@ -298,6 +298,10 @@ def add_bags(*arguments: Any) -> Any:
     return native.indexing().add_bags(*arguments)
 
 
+def resampled(*arguments: Any) -> Any:
+    return native.resampling().resample(*arguments)
+
+
 # ---- recurrent layers
 
 

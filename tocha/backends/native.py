@@ -59,6 +59,7 @@ class Modules(NamedTuple):
     rows: Any
     scan: Any
     service: Any
+    taps: Any
     transpose: Any
 
 
@@ -68,14 +69,14 @@ def inductor() -> Modules | None:
     try:
         import ml_dtypes
 
-        from tocha.inductor import entry, index, layout, lower, reduce, rows, scan, service, transpose
+        from tocha.inductor import entry, index, layout, lower, reduce, rows, scan, service, taps, transpose
         from tocha.inductor import pointwise as kernels
     except ImportError:
         return None
     lower.add_bfloat16(np.dtype(ml_dtypes.bfloat16))
     service.on_fork.append(_forget_pending)
     _cpu_memory.start()
-    return Modules(entry, index, layout, lower, kernels, reduce, rows, scan, service, transpose) if entry.usable() else None
+    return Modules(entry, index, layout, lower, kernels, reduce, rows, scan, service, taps, transpose) if entry.usable() else None
 
 
 def _forget_pending() -> None:
@@ -377,6 +378,14 @@ def copy_transposed(target: Any, source: Any) -> bool:
     from tocha.backends import _native_moves
 
     return _native_moves.copy_transposed(target, source)
+
+
+@functools.cache
+def resampling() -> Any:
+    """The module of resampling by tables of taps."""
+    from tocha.backends import _native_taps
+
+    return _native_taps
 
 
 @functools.cache

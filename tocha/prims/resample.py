@@ -142,6 +142,9 @@ def transposed_taps(spec: Spec, f: Any) -> tuple[Any, Any, Any]:
 
 def _apply(xp: Any, x: Any, axis: int, table: tuple[Any, Any, Any]) -> Any:
     index, weight, used = table
+    found = xp.resampled(x, axis, index, weight, used)
+    if found is not None:
+        return found
     ones = (1,) * (x.ndim - axis - 1)
     if index.shape[1] > 8 and x.dtype.kind == "f" and bool(xp.isfinite(x).all()):  # many taps: one matrix product
         dense = np.zeros((index.shape[0], x.shape[axis]), x.dtype)
@@ -242,7 +245,7 @@ def resample(xp: Any, input: Any, *, specs: tuple[Spec, ...]) -> Any:
     if input.dtype.kind == "u" and not exact and specs[0][0] != "area":
         return _fixed_point(xp, input, specs)
     x = input if exact or input.dtype.kind in "fc" else input.astype(xp.float64)
-    order = sorted(range(len(specs)), key=lambda i: specs[i][2] / max(specs[i][1], 1))  # shrink first
+    order = sorted(range(len(specs)), key=lambda i: (specs[i][2] / max(specs[i][1], 1), -i))  # shrink first
     for i in order:
         if specs[i][0] == "linear" and specs[i][1] == specs[i][2] and not specs[i][4]:
             continue
