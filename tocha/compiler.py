@@ -42,7 +42,7 @@ def compile(
     from tocha._dynamo import eval_frame
     from tocha.nn import Module
 
-    given = {"mode": mode} if mode is not None and callable(backend) else {}
+    given: dict[str, Any] = {"mode": mode} if mode is not None and callable(backend) else {}
     given |= {"options": options} if options is not None and callable(backend) else {}
     if isinstance(model, Module):
         call = model if disable else eval_frame.compile_callable(model, backend, given, fullgraph, dynamic)

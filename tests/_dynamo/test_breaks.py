@@ -74,8 +74,7 @@ def doubled(x: Any) -> Any:
 
 def in_contextmanager(x: Any) -> Any:
     with doubled(x) as y:
-        z = y + y.max().item()
-    return z
+        return y + y.max().item()
 
 
 def in_try(x: Any) -> Any:

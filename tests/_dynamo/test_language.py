@@ -359,7 +359,7 @@ def aliases(x: Any) -> Any:
 def functional(x: Any) -> Any:
     add = functools.partial(torch.add, alpha=2)
     y = functools.reduce(operator.mul, [x, x + 1, x + 2])
-    rows = list(map(lambda r: r * 2, x))
+    rows = list(map(lambda r: r * 2, x))  # noqa: C417
     kept = list(filter(lambda i: i % 2, range(6)))
     chained = list(itertools.chain([1], (2, 3)))
     pairs = list(itertools.product([1, 2], repeat=2))
@@ -383,7 +383,7 @@ def strings(x: Any) -> Any:
     return (
         x + n,
         f"{name}-{n:03d}-{x.shape[0]!r}-{x.dtype}",
-        "%s %d" % (name, n),
+        "%s %d" % (name, n),  # noqa: UP031
         f"{name}:{n}",
         name.upper()[1:],
         ",".join(["a", "b"]),

@@ -91,7 +91,7 @@ class Model(nn.Module):
         output_hidden = output_hidden if output_hidden is not None else self.config.use_cache
         hidden = () if output_hidden else None
         x = self.embed(ids) * self.scale
-        for i, layer in enumerate(self.layers):
+        for layer in self.layers:
             if hidden is not None:
                 hidden = (*hidden, x)
             x = layer(x)

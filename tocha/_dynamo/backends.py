@@ -31,7 +31,7 @@ def list_backends(exclude_tags: Any = ("debug", "experimental")) -> list[str]:
 def lookup_backend(backend: Any) -> Backend:
     """The backend of a name; a callable is its own."""
     if callable(backend):
-        return backend  # type: ignore[no-any-return]
+        return backend
     if backend not in _backends:
         raise InvalidBackend(f"Invalid backend: {backend!r}, see `torch._dynamo.list_backends()` for available backends.")
     return _backends[backend]
@@ -55,7 +55,7 @@ def compile_graph(backend: Backend, module: Any, inputs: list[Any], options: dic
 @register_backend
 def eager(gm: Any, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
     """The graph as captured, operator by operator."""
-    return gm.forward  # type: ignore[no-any-return]
+    return gm.forward
 
 
 @register_backend
@@ -72,7 +72,7 @@ def inductor(gm: Any, example_inputs: list[Any], **options: Any) -> Callable[...
     from tocha.aot import runtime
 
     try:
-        from tocha import _inductor  # type: ignore[attr-defined]
+        from tocha import _inductor
     except ImportError:
         return _ahead(gm, example_inputs, runtime.by_running)
     return _ahead(gm, example_inputs, _inductor.compile_graph)
@@ -106,7 +106,7 @@ def _ahead(gm: Any, example_inputs: list[Any], compiler: Any) -> Callable[..., A
         made = runtime.compile(function, example_inputs, compiler)
     except (joint.Unsupported, trace.DataDependent) as why:
         log.info("the graph runs eagerly: %s", why)
-        return gm.forward  # type: ignore[no-any-return]
+        return gm.forward
     if not made.traced.mutated:
         return made
 

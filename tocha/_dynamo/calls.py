@@ -43,18 +43,22 @@ MAKEABLE_BASES = frozenset((object, dict, list, tuple, collections.OrderedDict, 
 _DATA = frozenset((int, float, complex, str, bytes, bool, type(None), range, type(...), Size))
 _PURE = frozenset(
     getattr(builtins, n)
-    for n in "abs all any ascii bin chr divmod format hash hex len max min oct ord pow repr round sorted sum callable".split()
+    for n in ("abs", "ascii", "bin", "chr", "divmod", "hex", "max", "min", "oct", "ord", "pow", "round", "sorted", "callable")
 )
 _PURE_MODULES = frozenset(
     ("math", "cmath", "_operator", "operator", "itertools", "_functools", "functools", "_struct", "_collections")
 )
-_STORE_NAMES = frozenset(("append", "extend", "insert", "__init__", "appendleft", "setdefault", "pop", "popleft", "clear", "copy", "get", "items",
-    "keys", "values", "update", "__setitem__", "__setattr__", "reverse", "popitem", "move_to_end", "__getitem__", "__new__", "__iter__", "__len__"))  # fmt: skip
+_STORE_NAMES = frozenset(
+    """append extend insert __init__ appendleft setdefault pop popleft clear copy get items keys values update __setitem__ __setattr__ reverse
+    popitem move_to_end __getitem__ __new__ __iter__ __len__""".split()
+)
 #: Builtins that take any object and ask it nothing.
-INDIFFERENT: tuple[Any, ...] = (callable, list, tuple, zip, enumerate, dict)
+INDIFFERENT: tuple[Any, ...] = (callable,)
 _INLINED_OURS = ("tocha.nn.modules", "tocha.nn.attention", "tocha.autograd.mode", "tocha.nn.parallel")
-_NOT_INLINED = ("importlib", "threading", "logging", "inspect", "warnings", "numpy", "scipy", "random", "os", "io", "pickle", "subprocess", "ast", "re",
-    "unittest", "multiprocessing", "asyncio", "weakref", "tempfile", "time", "datetime", "traceback", "linecache", "tokenize")  # fmt: skip
+_NOT_INLINED = frozenset(
+    """importlib threading logging inspect warnings numpy scipy random os io pickle subprocess ast re unittest multiprocessing asyncio weakref
+    tempfile time datetime traceback linecache tokenize copy""".split()
+)
 
 
 @functools.cache
@@ -248,8 +252,12 @@ def is_pure(fn: Any) -> bool:
     if owner is None and own is not None and not isinstance(own, types.ModuleType):
         owner = own if isinstance(own, type) else type(own)
     if owner is not None:
-        return owner in BUILTIN_CLASSES or owner in _KINDS or (owner.__module__ in ("builtins", "itertools") and not issubclass(owner, types.FrameType)) \
-            or any(b in MAKEABLE_BASES and b is not object for b in owner.__mro__)  # fmt: skip
+        return (
+            owner in BUILTIN_CLASSES
+            or owner in _KINDS
+            or owner.__module__ in ("builtins", "itertools")
+            or any(b in MAKEABLE_BASES and b is not object for b in owner.__mro__)
+        )
     return getattr(fn, "__module__", None) in _PURE_MODULES
 
 

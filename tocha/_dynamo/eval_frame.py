@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import types
@@ -46,7 +47,8 @@ def compile_callable(
     fn: Callable[..., Any], backend: Any, options: dict[str, Any], fullgraph: bool, dynamic: bool | None = None
 ) -> Callable[..., Any]:
     """`fn` through captured segments."""
-    function, bound = fn, ()
+    function: Any = fn
+    bound: tuple[Any, ...] = ()
     if isinstance(fn, types.MethodType) and isinstance(fn.__func__, types.FunctionType):
         function, bound = fn.__func__, (fn.__self__,)
     elif not isinstance(fn, types.FunctionType):
@@ -90,10 +92,8 @@ def compiled_function(
 ) -> Callable[..., Any]:
     """`compile_callable` with the function's name and text."""
     call = compile_callable(fn, backend, options, fullgraph, dynamic)
-    try:
+    with contextlib.suppress(AttributeError):
         functools.update_wrapper(call, fn)
-    except AttributeError:
-        pass
     call._torchdynamo_orig_callable = fn  # type: ignore[attr-defined]
     return call
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ _OUTSIDE = frozenset(
         "resize_", "resize_as_", "__dlpack__", "requires_grad_", "as_subclass", "_make_subclass", "vmap", "pin_memory",
     )
 )  # fmt: skip
-_OPERATORS = {
+_OPERATORS: dict[str, Callable[..., Any]] = {
     "__add__": operator.add, "__sub__": operator.sub, "__mul__": operator.mul, "__truediv__": operator.truediv,
     "__floordiv__": operator.floordiv, "__mod__": operator.mod, "__pow__": operator.pow, "__matmul__": operator.matmul,
     "__and__": operator.and_, "__or__": operator.or_, "__xor__": operator.xor, "__lshift__": operator.lshift,
@@ -76,7 +76,7 @@ class Recorder(BaseTorchFunctionMode):
         self.calls = self.checks = 0
         self.varying = False  # whether some sizes are only examples
         self.grad = bool(mode.state.grad)
-        self.where: str | None = None
+        self.where: Callable[[], str] | None = None
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
@@ -119,7 +119,7 @@ class Recorder(BaseTorchFunctionMode):
         if name in ("__set__", "__delete__"):
             raise Break("a tensor's attribute is set")
         if name == "__iter__":
-            return iter(self.__torch_function__(Tensor.unbind, types, (args[0], 0)))
+            return iter(self.__torch_function__(METHODS.unbind, types, (args[0], 0)))
         before = self.nodes_of(args, kwargs)
         if self.varying:
             args, kwargs = sizes.concrete(args), sizes.concrete(kwargs)
@@ -174,7 +174,8 @@ class Recorder(BaseTorchFunctionMode):
         else:
             node = graph.call_function(func, args, kwargs)
         self.calls += 1
-        node.meta["example_value"], node.stack_trace = out, self.where
+        node.meta["example_value"] = out
+        node.stack_trace = None if self.where is None else self.where()
         self.bind(out, node)
         if self.varying and out.__class__ in (tuple, list):
             self.check(sizes.check_length, node, len(out))
@@ -223,6 +224,7 @@ def set_grad_mode(on: bool) -> None:
 
 
 set_grad_mode.impure = True  # type: ignore[attr-defined]
+METHODS: Any = Tensor  # operators are attached to it at run time
 _property_names: dict[int, str] = {}
 
 

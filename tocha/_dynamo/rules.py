@@ -12,6 +12,7 @@ from tocha import compiler, dtypes, jit
 from tocha._dynamo import calls
 from tocha._dynamo.calls import rule
 from tocha._dynamo.exc import Break
+from tocha._dynamo.recorder import METHODS
 from tocha._dynamo.sizes import Sizes, VaryingSize, shape_of
 from tocha.autograd import mode
 from tocha.device import Size, device
@@ -255,18 +256,18 @@ def _breaks(vm: Any, args: Any, kwargs: Any) -> Any:
 # ---- torch
 
 
-@rule(Tensor.size)
+@rule(METHODS.size)
 def _size(vm: Any, args: Any, kwargs: Any) -> Any:
     if not vm.recorder.varying:
-        return Tensor.size(*args, **kwargs)
+        return METHODS.size(*args, **kwargs)
     shape = shape_of(vm, args[0])
     dim = args[1] if len(args) > 1 else kwargs.get("dim")
     return shape if dim is None else shape[dim]
 
 
-@rule(Tensor.numel, Tensor.nelement, tocha.numel)
+@rule(METHODS.numel, METHODS.nelement, tocha.numel)
 def _numel(vm: Any, args: Any, kwargs: Any) -> Any:
-    return shape_of(vm, args[0]).numel() if vm.recorder.varying else Tensor.numel(*args, **kwargs)
+    return shape_of(vm, args[0]).numel() if vm.recorder.varying else METHODS.numel(*args, **kwargs)
 
 
 @rule(mode._set_grad)

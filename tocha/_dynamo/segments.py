@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tocha._dynamo import config, report, rules
+from tocha._dynamo import config, control, opcodes, report, rules
 from tocha._dynamo.backends import Backend, compile_graph
 from tocha._dynamo.exc import BackendCompilerFailed, Break, NotDynamic, RecompileLimitExceeded, Refused, Restart, Unsupported
 from tocha._dynamo.frame import NULL, Frame
@@ -30,7 +30,7 @@ from tocha.aot.run import draw, draw_into
 from tocha.autograd import mode
 from tocha.fx import Node
 
-assert rules  # its functions register themselves
+assert opcodes and control and rules  # their functions register themselves
 
 
 class Frames(list[Frame]):
@@ -309,4 +309,4 @@ def _compiled(program: Program, module: Any, inputs: list[Any]) -> Callable[...,
         if not config.suppress_errors:
             raise
         warnings.warn(f"torch.compile: {error}; the graph runs eagerly", UserWarning, stacklevel=2)
-        return module.forward  # type: ignore[no-any-return]
+        return module.forward

@@ -136,7 +136,8 @@ def _words(value: Any) -> str:
 
 
 def _joined(a: Any, symbol: str, b: Any) -> tuple[str | None, tuple[Source, ...]]:
-    texts, sources = [], ()
+    texts: list[str] = []
+    sources: tuple[Source, ...] = ()
     for v in (a, b):
         if v.__class__ is VaryingSize:
             if v.text is None:

@@ -63,7 +63,7 @@ class Tracer(Attributes):
                 f.stack[:], f.ip = saved, ip
                 return "break", broken
             self.count += 1
-        return self.done  # type: ignore[no-any-return]
+        return self.done
 
     def step(self) -> None:
         self.total += 1
@@ -316,7 +316,7 @@ class Tracer(Attributes):
             method = self.special(value, name)
             if method is None or isinstance(value, Tensor):
                 raise Break(f"text of a {type(value).__name__}")
-            return self.nested(method, (value, *more))  # type: ignore[no-any-return]
+            return self.nested(method, (value, *more))
         return format(value, *more) if name == "__format__" else str(value) if name == "__str__" else repr(value)
 
     # ---- calls
@@ -433,7 +433,8 @@ class Tracer(Attributes):
             base = getattr(made_by, "__self__", object)
             if base not in calls.MAKEABLE_BASES:
                 raise Break(f"a {cls.__name__} is made")
-            made = base.__new__(cls, *args) if base is tuple else base.__new__(cls)
+            make: Any = base.__new__
+            made = make(cls, *args) if base is tuple else make(cls)
         self._noted(made)
         init = calls.lookup(cls, "__init__")
         self._check_class(cls, "__init__", init)
@@ -444,6 +445,9 @@ class Tracer(Attributes):
         init(made, *args, **kwargs)
         return made
 
+    def instance(self, cls: type) -> Any:
+        return self.nested(cls)
+
     def _noted(self, made: Any) -> None:
         self.made_at.setdefault(id(made), self.count)
         self.world.kept.append(made)
@@ -453,6 +457,8 @@ class Tracer(Attributes):
         if not calls.is_pure(fn):
             raise Break(f"a call of {calls.title(fn)}")
         own = getattr(fn, "__self__", None)
+        if own is None and getattr(fn, "__objclass__", None) is not None and args:
+            own = args[0]
         if own is not None and self.opaque(own):
             raise Break(f"a call of {calls.title(fn)} on an object from outside")
         args, kwargs = tuple([self.argument(fn, a) for a in args]), {k: self.argument(fn, v) for k, v in kwargs.items()}

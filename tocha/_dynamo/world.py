@@ -48,7 +48,7 @@ _IDENTICAL = (
 COPIED = (list, dict, set, collections.deque, collections.OrderedDict, collections.defaultdict, collections.Counter)
 FIXED: tuple[dict[str, tuple[int, ...]], ...] = ()
 DELETED = Marker("DELETED")
-_ITERATORS = (
+_ITERATORS: tuple[type, ...] = (
     type(iter([])), type(iter(())), type(iter(range(0))), type(reversed([])), enumerate, zip, map, filter, type(iter({})), type(iter({}.values())),
     type(iter({}.items())), type(iter(set())), type(iter("")), type(iter(range(1 << 70))),
 )  # fmt: skip
@@ -179,7 +179,10 @@ class World:
             copy = kind() if kind is not collections.defaultdict else collections.defaultdict(None)
             self.remember(value, copy, source)
             if kind is collections.defaultdict:
-                copy.default_factory = self.enter(value.default_factory, source.attribute("default_factory"))
+                copy.default_factory = self.enter(
+                    value.default_factory,  # type: ignore[attr-defined]
+                    source.attribute("default_factory"),
+                )
             for key, v in value.items():
                 copy[key] = self.enter(v, source.item(key))
         else:
