@@ -31,6 +31,7 @@ NAMES = {np.dtype(t): n for t, n in (
 )}  # fmt: skip
 _COMPUTED = {"f64": np.dtype(np.float64), "i64": np.dtype(np.int64), "i32": np.dtype(np.int32)}
 _FLOAT32 = np.dtype(np.float32)
+_OF_BLAS = frozenset((_FLOAT32, np.dtype(np.float64)))
 _MOST_PACKED = 1 << 25  # words of a packed right factor; larger ones are taken a range of columns at a time
 Shape = tuple[int, ...]
 
@@ -246,14 +247,21 @@ def _rows(x: Any) -> Any:
         return None
 
 
+def _short(a: Any, columns: int) -> bool:
+    """Whether a product by `columns` is left to BLAS: asked first, since small calls count the microseconds of all other questions."""
+    return a.dtype in _OF_BLAS and a.size * columns < native.SHORT_PRODUCT
+
+
 def _mm(arrays: list[Any], params: dict[str, Any]) -> Any:
     a, b = arrays
+    if b.ndim == 2 and _short(a, b.shape[0 if params["tb"] else 1]):
+        return None
     return product(_swap(a) if params["ta"] else a, _swap(b) if params["tb"] else b)
 
 
 def _mv(arrays: list[Any], params: dict[str, Any]) -> Any:
     a, x = arrays
-    if a.size < native.SHORT_PRODUCT and a.dtype not in HALF_NP and a.dtype.kind == "f":
+    if _short(a, 1):
         return None
     out = multiply(x[None], a.T) if a.ndim == 2 else None
     return None if out is None else out[0]
@@ -261,13 +269,15 @@ def _mv(arrays: list[Any], params: dict[str, Any]) -> Any:
 
 def _linear(arrays: list[Any], params: dict[str, Any]) -> Any:
     x, weight, bias = arrays
-    if x.ndim < 2 or weight.ndim != 2:
+    if x.ndim < 2 or weight.ndim != 2 or _short(x, weight.shape[0]):
         return None
     return product(x, weight.T, bias)
 
 
 def _linear_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
     g, x, weight = arrays
+    if _short(g, x.shape[1]):
+        return None
     of_input = multiply(g, weight)
     of_weight = None if of_input is None else multiply(g.T, x)
     if of_weight is None:
