@@ -6,6 +6,7 @@ They lie in a folder beside the project (../shared, or $TOCHA_SHARED); without i
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import re
@@ -27,16 +28,35 @@ def environment() -> dict[str, str]:
     return dict(os.environ, PYTHONPATH=str(ROOT), FRAMEWORK="tocha", PYTHONDONTWRITEBYTECODE="1")
 
 
-NATIVE = {"TOCHA_NATIVE_MIN": "1", "TOCHA_COMPILE": "strict"}  # kernels serve arrays of any size, and their defects are errors
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """How the vectors are run: which threshold holds, what to call it, settings of the environment, options of the runner."""
+
+    key: str
+    words: str
+    settings: dict[str, str]
+    options: tuple[str, ...] = ("--framework", "tocha")
 
 
-def run_vectors(folder: Path, half: str, jobs: int, settings: dict[str, str]) -> dict[str, Any]:
+EAGER = Way("importance_1", "", {})
+# Kernels serve arrays of any size, and their defects are errors.
+NATIVE = Way("native_importance_1", " in kernels", {"TOCHA_NATIVE_MIN": "1", "TOCHA_COMPILE": "strict"})
+# Every call of a function is traced and compiled (tools/compiled_tocha.py).
+COMPILED = Way(
+    "compiled_importance_1",
+    " compiled",
+    {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tools")))},
+    ("--framework", "compiled_tocha", "--importance", "1"),
+)
+
+
+def run_vectors(folder: Path, half: str, jobs: int, way: Way) -> dict[str, Any]:
     """Summary of the conformance runner; its own report goes to the terminal."""
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.json"
-        command = [sys.executable, "run.py", "--framework", "tocha", "--half", half, "--quiet"]
+        command = [sys.executable, "run.py", *way.options, "--half", half, "--quiet"]
         command += ["--jobs", str(jobs), "--json", str(report)]
-        subprocess.run(command, cwd=folder, env={**environment(), **settings}, check=False)
+        subprocess.run(command, cwd=folder, env={**environment(), **way.settings}, check=False)
         if not report.exists():
             raise SystemExit("conformance: the runner wrote no report")
         summary: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))["summary"]
@@ -87,11 +107,21 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", choices=["vectors", "cases"], help="run one of the two")
     parser.add_argument(
         "--native",
-        action="store_true",
-        help="the vectors with kernels serving arrays of any size, held to a threshold of their own",
+        dest="way",
+        action="store_const",
+        const=NATIVE,
+        default=EAGER,
+        help="the vectors with kernels for arrays of any size",
+    )
+    parser.add_argument(
+        "--compile",
+        dest="way",
+        action="store_const",
+        const=COMPILED,
+        help="the vectors with every function compiled (importance 1)",
     )
     args = parser.parse_args(argv)
-    key = "native_importance_1" if args.native else "importance_1"
+    way: Way = args.way
 
     thresholds = tomllib.loads(THRESHOLDS.read_text(encoding="utf-8"))
     shared = Path(os.environ.get("TOCHA_SHARED", ROOT.parent / "shared"))
@@ -102,20 +132,18 @@ def main(argv: list[str] | None = None) -> int:
     vectors = shared / "conformance"
     if args.only != "cases" and (vectors / "run.py").exists():
         wanted = thresholds["conformance"]
-        summary = run_vectors(vectors, wanted["half"], args.jobs, NATIVE if args.native else {})
+        summary = run_vectors(vectors, wanted["half"], args.jobs, way)
         passed, total = summary["by_importance"]["1"]
         if not total:
             raise SystemExit("conformance: no operator was checked")
         share = passed / total
-        least = wanted[key]
-        print(
-            f"importance 1{' in kernels' if args.native else ''}: {passed} of {total} ({share:.2%}), at least {least:.2%} wanted"
-        )
+        least = wanted[way.key]
+        print(f"importance 1{way.words}: {passed} of {total} ({share:.2%}), at least {least:.2%} wanted")
         if share < least:
             failures.append(f"importance 1: {share:.2%} is under {least:.2%}")
 
     cases = shared / "cases"
-    if args.only != "vectors" and not args.native and cases.is_dir():
+    if args.only != "vectors" and way is EAGER and cases.is_dir():
         outcome = run_cases(cases)
         passing = [number for number, error in outcome.items() if not error]
         listed = thresholds["cases"]["passing"]
@@ -128,7 +156,7 @@ def main(argv: list[str] | None = None) -> int:
     if share is None and passing is None:
         print(f"conformance: nothing at {shared}, nothing checked")
     if args.record:
-        record(key, share, passing)
+        record(way.key, share, passing)
     for failure in failures:
         print("conformance: worse than .ci/thresholds.toml:", failure)
     return 1 if failures and not args.record else 0

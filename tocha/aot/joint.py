@@ -145,6 +145,8 @@ def _note(
     strides = tuple(s // item for s in a.strides)
     owner = owners.get(id(a.buffer))
     if owner is not None:
+        if a.dtype != arrays[owner].dtype:
+            raise Unsupported("a result is a view of an input as another type")
         return Result("input view", owner, a.shape, strides, (a.offset - a.buffer.offset) // item)
     base = r._view.base if r._view is not None else None
     if base is not None and shared[id(a.buffer)] > 1 and base._a.whole() and a.dtype == base._a.dtype:

@@ -90,9 +90,9 @@ def draw_into(function: Any, shape: Shape, dtype: Any, at_once: bool, args: tupl
     return out
 
 
-def check(indices: Any, name: str, rows: int) -> None:
-    """IndexError unless every index is one of `rows` rows."""
-    cpu.check_rows(indices, name, rows)
+def check(function: Any, array: Any, *arguments: Any) -> None:
+    """`function(array, *arguments)`, which raises if the values are not as they should be."""
+    function(array, *arguments)
 
 
 check.impure = draw.impure = draw_into.impure = True  # type: ignore[attr-defined]

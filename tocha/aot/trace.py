@@ -26,9 +26,10 @@ import numpy as np
 
 from tocha import backends
 from tocha.aot.run import Constant, check, constant, draw, draw_into, fill, put, window
-from tocha.backends import meta, shared
+from tocha.backends import _cpu_checks, meta, shared
 from tocha.backends.meta import MetaArray, WrapperArray
 from tocha.device import CPU
+from tocha.dispatch.prim import REGISTRY
 from tocha.fx import Graph, Node
 
 name = "trace"
@@ -108,6 +109,12 @@ class TraceArray(WrapperArray):
 
         return run_prim(cast, [self], {"dtype": np.dtype(dtype)})[0]
 
+    def conjugate(self) -> TraceArray:
+        return run_rule(REGISTRY["conj_physical"], [self], self.dtype, self.dtype, self.dtype, {})
+
+    def __neg__(self) -> TraceArray:
+        return run_rule(REGISTRY["neg"], [self], self.dtype, self.dtype, self.dtype, {})
+
     def copy(self) -> TraceArray:
         """New memory with the present value."""
         return made(self.read(), MetaArray(self.shape, self.dtype))
@@ -121,8 +128,9 @@ def _asked(name: str) -> Any:
 
 
 for _name in (
-    "__array__", "__bool__", "__float__", "__index__", "__int__", "__setitem__", "all", "any", "argmax", "argmin", "argsort", "conjugate", "item",
-    "max", "mean", "min", "nonzero", "sort", "sum", "tobytes", "tolist",
+    "__array__", "__add__", "__and__", "__bool__", "__float__", "__ge__", "__gt__", "__index__", "__int__", "__invert__", "__le__", "__lt__",
+    "__mul__", "__or__", "__setitem__", "__sub__", "__truediv__", "all", "any", "argmax", "argmin", "argsort", "item", "max", "mean", "min",
+    "nonzero", "sort", "sum", "tobytes", "tolist",
 ):  # fmt: skip
     setattr(TraceArray, _name, _asked(_name))
 
@@ -301,7 +309,11 @@ def data_ptr(a: TraceArray) -> int:
 
 
 def check_rows(indices: TraceArray, name: str, rows: int) -> None:
-    graph().call_function(check, (indices.read(), name, rows))
+    graph().call_function(check, (_cpu_checks.check_rows, indices.read(), name, rows))
+
+
+def check_range(index: TraceArray, size: int, dim: int, negative: bool, error: type[Exception]) -> None:
+    graph().call_function(check, (_cpu_checks.check_range, index.read(), size, dim, negative, error))
 
 
 def synchronize() -> None:

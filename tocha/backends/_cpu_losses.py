@@ -45,21 +45,3 @@ def cross_entropy_backward(g: Any, probability: Any, target: Any, total: Any, re
     flat, places = out.reshape(-1), _rows(*out.shape) + target
     flat[places] = flat.take(places) - (g if reduction == "none" else factor)
     return out
-
-
-def check_rows(indices: Any, name: str, rows: int) -> None:
-    """IndexError unless every index is one of `rows` rows."""
-    if indices.size:
-        low, high = int(indices.min()), int(indices.max())
-        if low < 0 or high >= rows:
-            raise IndexError(
-                f"index out of range in self: {name} got index {high if high >= rows else low} for a weight of {rows} rows"
-            )
-
-
-def check_classes(target: Any, count: int) -> None:
-    """IndexError unless every target is one of `count` classes."""
-    if target.size:
-        low, high = int(target.min()), int(target.max())
-        if low < 0 or high >= count:
-            raise IndexError(f"Target {high if high >= count else low} is out of bounds (there are {count} classes).")

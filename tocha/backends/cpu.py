@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tocha.backends import _cpu_losses, _cpu_memory, _cpu_sums, native
+from tocha.backends import _cpu_checks, _cpu_losses, _cpu_memory, _cpu_sums, native
 from tocha.backends.lazy import Lazy, resolved
 from tocha.backends.shared import NUMBERS, cut, half_type, narrowed, number, values_for, widened
 from tocha.dtypes import HALF_NP
@@ -364,7 +364,7 @@ def convolve_weight(*arrays: Any, **params: Any) -> Any:
 
 total = _cpu_sums.total
 cross_entropy, cross_entropy_backward = _cpu_losses.cross_entropy, _cpu_losses.cross_entropy_backward
-check_classes, check_rows = _cpu_losses.check_classes, _cpu_losses.check_rows
+check_classes, check_rows, check_range = _cpu_checks.check_classes, _cpu_checks.check_rows, _cpu_checks.check_range
 _LEAST = 1e-18  # the square of anything smaller loses digits in float32
 
 

@@ -245,5 +245,9 @@ def check_rows(indices: MetaArray, name: str, rows: int) -> None:
     """There are no indices to look at."""
 
 
+def check_range(index: MetaArray, size: int, dim: int, negative: bool, error: type[Exception]) -> None:
+    """There are no indices to look at."""
+
+
 def synchronize() -> None:
     """Nothing runs on meta."""

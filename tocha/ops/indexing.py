@@ -36,7 +36,6 @@ from tocha.tensor import Tensor, View, wrap
 _ndarray, _new = np.ndarray, object.__new__
 _FULL = slice(None)
 INDEX_TYPES, _UINT8 = frozenset((np.dtype(np.int64), np.dtype(np.int32))), np.dtype(np.uint8)
-_UINT64, _largest = np.dtype(np.uint64), np.maximum.reduce
 _FLOAT32, _FLOAT64, _MOST = np.dtype(np.float32), np.dtype(np.float64), float(np.finfo(np.float32).max)
 _BOOL, _INT64 = np.dtype(np.bool_), np.dtype(np.int64)
 _QUICK_TYPES = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.int64, np.int32, np.uint8))
@@ -515,15 +514,7 @@ def check_put(target: Tensor, indices: tuple[Tensor, ...], dims: tuple[int, ...]
 
 def check_range(index: Tensor, size: int, dim: int, negative: bool = False, error: type[Exception] = IndexError) -> None:
     """Raise if an index tensor has a value outside a dimension; a no-op where reading the values would wait for a GPU."""
-    a = index._a
-    if a.__class__ is not _ndarray or not a.size:
-        return
-    if not negative and a.dtype is _INT64 and _largest(a.view(_UINT64), None) < size:
-        return  # negative values would look huge
-    low, high = int(a.min()), int(a.max())
-    if high >= size or low < (-size if negative else 0):
-        bad = high if high >= size else low
-        raise error(f"index {bad} is out of bounds for dimension {dim} with size {size}")
+    namespace(index._a).check_range(index._a, size, dim, negative, error)
 
 
 name_it(getitem, "__getitem__", "Tensor")
