@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
+import sys
+import warnings
 from typing import Any
 
 import pytest
@@ -270,3 +272,49 @@ def test_explain() -> None:
         and "branch" in found.break_reasons[0]
         and "Graph Count: 2" in str(found)
     )
+
+
+class Base:
+    def scale(self, x: Any) -> Any:
+        return x * 2
+
+
+class Derived(Base):
+    def scale(self, x: Any) -> Any:
+        if x.sum() > 1000:
+            return x
+        return super().scale(x) + sum(k * 0 for k in vars() if isinstance(k, int))
+
+
+def test_plain_python_past_the_limit() -> None:
+    """A place with too many variants goes on in the interpreter, instruction by instruction, uncaptured."""
+
+    def f(x: Any, n: int, d: Any) -> Any:
+        out = []
+        for i in range(n):
+            out.append(d.scale(x) * i)
+            k = out[-1].sum().item()
+            try:
+                if k > 5:
+                    raise ValueError(k)
+            except ValueError:
+                out.append(sys.exc_info()[1].args[0])
+                try:
+                    raise KeyError(1)
+                except KeyError as inner:
+                    out.append(type(inner.__context__))
+        return [*out, [j * n for j in range(n)], {**{"a": n}}, f"{n!r:>3}"]
+
+    compiled = torch.compile(f, backend="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for n in range(13):
+            assert helpers.same(f(X, n, Derived()), compiled(X, n, Derived()))
+
+
+def test_frame_readers_run_plainly() -> None:
+    def f(x: Any) -> Any:
+        y = x + 1
+        return sorted(locals()), eval("y * 2")
+
+    helpers.check(f, X, graphs=0)

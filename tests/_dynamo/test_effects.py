@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import tocha as torch
+import tocha.nn.functional as F
 from tests._dynamo import helpers
 from tocha import nn
 
@@ -183,3 +184,15 @@ def test_returned_arguments_are_themselves() -> None:
 
     got = torch.compile(f, backend="eager", fullgraph=True)(X, state, items)
     assert got[0] is X and got[1] is state and got[2] is items and got[3] is X and got[4][1] is state
+
+
+def test_functions_that_write_without_saying_so_in_their_names() -> None:
+    def f(x: Any) -> Any:
+        y = x + 0
+        F.relu(y, inplace=True)
+        torch.add(y, 1, out=y)
+        F.hardtanh(x, 0, 1, inplace=True)
+        return y, x * 2
+
+    helpers.check(f, X.clone(), fullgraph=True)
+    helpers.check(f, X.clone(), backend="aot_eager")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import sys
 import types
 from typing import Any
 
@@ -108,13 +109,6 @@ class Attributes(Interpreter):
         if written is not NULL:
             return written
         value = getattr(obj, name)
-        if calls.ours(obj.__name__) and isinstance(
-            value, (types.FunctionType, type, types.ModuleType, types.BuiltinFunctionType)
-        ):
-            source = self.world.source_of(obj)
-            if source is not None and id(value) in calls.torch_functions():
-                return self.world.enter(value, source.attribute(name)) if calls.patched(obj, name, value) else value
-            return value
         return self.world.enter(value, self.world.constant(obj, obj.__name__).attribute(name))
 
     def _of_class(self, cls: type, name: str) -> Any:
@@ -144,14 +138,12 @@ class Attributes(Interpreter):
         return self.world.enter(value, self.world.constant(fn).attribute(name))
 
     def _check_class(self, cls: type, name: str, found: Any) -> None:
-        """Guard what a class defines, unless it is this package's own or the standard library's."""
-        if not calls.outside(cls) and id(cls) not in self.world.made:
-            for c in cls.__mro__:
-                if vars(c).get(name, NULL) is found:
-                    if not calls.ours(c.__module__):
-                        source = self.world.constant(c)
-                        source.check(f"{name} is as it was", "{v}.__dict__[{c0}] is {c1}", name, found)
-                    return
+        """Guard what a class defines, unless it is the standard library's."""
+        for c in cls.__mro__:
+            if vars(c).get(name, NULL) is found:
+                if c.__module__ not in sys.stdlib_module_names:
+                    self.world.constant(c).check(f"{name} is as it was", "{v}.__dict__[{c0}] is {c1}", name, found)
+                return
 
     # ---- objects
 

@@ -33,6 +33,9 @@ _PAIRS = {
     "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
     "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
 }
+#: What looks at the frames of running functions, which the interpreter's are not.
+_FRAME_READERS = frozenset(("locals", "globals", "eval", "exec", "breakpoint", "currentframe", "_getframe"))
+_FRAME_ATTRIBUTES = frozenset(("currentframe", "_getframe"))
 _INTRINSICS = {3: "STOPITERATION_ERROR", 5: "UNARY_POSITIVE", 6: "LIST_TO_TUPLE"}
 
 
@@ -78,6 +81,8 @@ def decode(code: types.CodeType) -> Code:
         for name, arg in _normal(raw, keywords):
             if name in _JUMPS:
                 jumps.append(len(out))
+            if (name == "LOAD_GLOBAL" and arg in _FRAME_READERS) or (name in ("LOAD_ATTR", "LOAD_METHOD") and arg in _FRAME_ATTRIBUTES):
+                unsupported = unsupported or f"{arg}, which looks at frames"
             if name not in SUPPORTED:
                 unsupported = unsupported or f"opcode {name}"
             out.append(Instruction(name, arg, line))

@@ -72,11 +72,6 @@ def torch_functions() -> dict[int, Any]:
     return found
 
 
-def patched(package: Any, name: str, value: Any) -> bool:
-    """Whether a public name is bound to something else than the operator it names."""
-    return getattr(value, "__name__", name) != name
-
-
 def ours(module: Any) -> bool:
     """Whether code belongs to this package."""
     return isinstance(module, str) and (module == "tocha" or module.startswith("tocha."))

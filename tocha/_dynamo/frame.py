@@ -45,6 +45,11 @@ class Frame:
         instructions = decode(self.code).instructions
         return instructions[min(self.ip, len(instructions) - 1)].line
 
+    def outline(self) -> Any:
+        """How deep the stack is, and which slots are empty."""
+        stack = self.stack
+        return (len(stack), *[i for i, v in enumerate(stack) if v is NULL]) if stack else ()
+
     def where(self) -> str:
         """The place in the user's program."""
         return f"{self.code.co_filename}:{self.line} in {self.code.co_name}"

@@ -13,6 +13,7 @@ import numpy as np
 
 from tocha._dynamo.source import Constants, Source
 from tocha.autograd.mode import state
+from tocha.device import get_default_device
 from tocha.dispatch.override import stacks
 from tocha.dtypes import get_default_dtype
 from tocha.tensor import Tensor
@@ -183,7 +184,7 @@ def environment() -> tuple[Any, ...]:
     """The state around a call that graphs depend on."""
     cast = stacks.autocast
     return (
-        state.grad, state.inference, state.enabled, get_default_dtype(), len(stacks.function_modes), len(stacks.interpreters),
+        state.grad, state.inference, state.enabled, get_default_dtype(), get_default_device(), len(stacks.function_modes), len(stacks.interpreters),
         None if cast is None else _autocast_key(stacks.autocast_state or cast),
     )  # fmt: skip
 

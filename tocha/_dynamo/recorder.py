@@ -123,8 +123,9 @@ class Recorder(BaseTorchFunctionMode):
         before = self.nodes_of(args, kwargs)
         if self.varying:
             args, kwargs = sizes.concrete(args), sizes.concrete(kwargs)
+        memory = [(t._a.buffer, t._a.buffer.version) for t in tensors_in([*args, *kwargs.values()]) if t._a.__class__ is TraceArray]
         out = func(*args, **kwargs)
-        self.record(func, name, before, out)
+        self.record(func, name, before, out, any(b.version != version for b, version in memory))
         return out
 
     def nodes_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
@@ -154,10 +155,10 @@ class Recorder(BaseTorchFunctionMode):
             return slice(self.argument(a.start), self.argument(a.stop), self.argument(a.step))
         raise Break(f"a {kind.__name__} is given to a function of the graph")
 
-    def record(self, func: Any, name: str, given: tuple[Any, Any], out: Any) -> None:
+    def record(self, func: Any, name: str, given: tuple[Any, Any], out: Any, wrote: bool) -> None:
         """Enter a call and its result."""
         args, kwargs = given
-        writes = (name.endswith("_") and not name.endswith("__")) or name in _WRITES or kwargs.get("out") is not None
+        writes = wrote or (name.endswith("_") and not name.endswith("__")) or name in _WRITES or kwargs.get("out") is not None
         if not writes and not any(self.is_new(t) for t in tensors_in(out)):
             if self.varying and name not in _SIZELESS and not tensors_in(out):
                 raise NotDynamic(name)
@@ -174,6 +175,7 @@ class Recorder(BaseTorchFunctionMode):
         else:
             node = graph.call_function(func, args, kwargs)
         self.calls += 1
+        node.meta["writes"] = writes
         node.meta["example_value"] = out
         node.stack_trace = None if self.where is None else self.where()
         self.bind(out, node)

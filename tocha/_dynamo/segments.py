@@ -9,6 +9,7 @@ Segments are kept by where the frames stand; at one place there may be several, 
 from __future__ import annotations
 
 import dataclasses
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -40,7 +41,7 @@ class Frames(list[Frame]):
 
     def key(self) -> Any:
         """Where the program stands."""
-        return tuple([(f.code, f.ip, tuple(f.local), len(f.stack)) for f in self]) + (self.handled is None,)
+        return tuple([(f.code, f.ip, tuple(f.local), f.outline(), f.instead is NULL) for f in self]) + (self.handled is None,)
 
 
 @dataclasses.dataclass(slots=True)
@@ -141,8 +142,13 @@ class Program:
                 raise Unsupported(f"{why} ({frames[-1].where()})") from None
             self.plain[key] = str(why)
             return None, ()
+        given = segment.check(frames)
+        if given.__class__ is not tuple:  # the trace changed what it looked at, or took it for something else
+            self.plain[key] = f"a guard fails at once: {segment.prologue.failure(given)}"
+            report.refused(frames[-1].where(), self.plain[key])
+            return None, ()
         self.segments.setdefault(key, []).insert(0, segment)
-        return segment, segment.check(frames)
+        return segment, given
 
     def _give_up(self, key: Any, frames: Frames, failed: list[str]) -> None:
         self.limit_reached = True
@@ -160,6 +166,9 @@ class Program:
 _warned: set[Any] = set()
 
 
+_lock = threading.RLock()
+
+
 def capture(frames: Frames, program: Program, around: Any, key: Any) -> Segment:
     """Trace from a state on; again with an earlier end where a break came halfway, and with fixed sizes where they can't vary."""
     stop: dict[int, tuple[str, str]] = {}
@@ -169,7 +178,8 @@ def capture(frames: Frames, program: Program, around: Any, key: Any) -> Segment:
             attempt.world.previous = tuple([s.shapes for s in program.segments.get(key, ())]) or ({},)
             attempt.world.all_vary = program.dynamic is True
         try:
-            return attempt.run(program, around)
+            with _lock:
+                return attempt.run(program, around)
         except NotDynamic:
             program.fixed.add(key)
             stop.clear()
@@ -299,7 +309,7 @@ class _Attempt:
 
 def _writes(node: Node) -> bool:
     """Whether a node changes tensors in place."""
-    return node.op.startswith("call_") and node.is_impure() and node.target not in (check_value, check_length, set_grad_mode)
+    return bool(node.meta.get("writes"))
 
 
 def _compiled(program: Program, module: Any, inputs: list[Any]) -> Callable[..., Any]:

@@ -403,6 +403,7 @@ class Tracer(Attributes):
     def call_module(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A layer's call: its forward, unless hooks or a __call__ of its own say otherwise."""
         method = calls.lookup(type(module), "__call__")
+        self._check_class(type(module), "__call__", method)
         if method is not calls.MODULE_CALL:
             return self.call(method, (module, *args), kwargs)
         source = self.world.source_of(module)
