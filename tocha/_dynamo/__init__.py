@@ -13,7 +13,8 @@ from typing import Any
 from tocha._dynamo import config, exc, testing, utils
 from tocha._dynamo.backends import list_backends, lookup_backend, register_backend
 from tocha._dynamo.eval_frame import OptimizedModule, reset
-from tocha._dynamo.report import Explanation, listeners
+from tocha._dynamo.report import Explanation
+from tocha.aot import journal
 from tocha.compiler import (
     allow_in_graph,
     assume_constant_result,
@@ -35,11 +36,11 @@ def explain(f: Callable[..., Any], *extra_args: Any, **extra_kwargs: Any) -> Any
 
     def inner(*args: Any, **kwargs: Any) -> Explanation:
         found = Explanation()
-        listeners.append(found)
+        journal.listeners.append(found)
         try:
             _compile(f, backend="eager")(*args, **kwargs)
         finally:
-            listeners.remove(found)
+            journal.listeners.remove(found)
         return found
 
     return inner(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else inner

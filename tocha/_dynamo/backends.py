@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from tocha._dynamo import report
 from tocha._dynamo.exc import BackendCompilerFailed
 
 log = logging.getLogger("torch._dynamo")
@@ -93,7 +94,7 @@ def _by_sizes(gm: Any, compiler: Any) -> Callable[..., Any]:
 
 def _ahead(gm: Any, example_inputs: list[Any], compiler: Any) -> Callable[..., Any]:
     """AOTAutograd's function; the graph as captured where that can't be, for a reason that is logged."""
-    from tocha.aot import joint, runtime, trace
+    from tocha.aot import runtime
     from tocha.backends import namespace
 
     def function(*inputs: Any) -> list[Any]:
@@ -104,8 +105,9 @@ def _ahead(gm: Any, example_inputs: list[Any], compiler: Any) -> Callable[..., A
         return _by_sizes(gm, compiler)
     try:
         made = runtime.compile(function, example_inputs, compiler)
-    except (joint.Unsupported, trace.DataDependent) as why:
+    except RuntimeError as why:
         log.info("the graph runs eagerly: %s", why)
+        report.uncompiled(str(why))
         return gm.forward
     if not made.traced.mutated:
         return made

@@ -14,7 +14,7 @@ from tocha._dynamo import config, report
 from tocha._dynamo.backends import lookup_backend
 from tocha._dynamo.bytecode import decode
 from tocha._dynamo.frame import Frame, bind, is_generator
-from tocha._dynamo.segments import Frames, Program
+from tocha._dynamo.segments import Frames, Program, stance
 from tocha.autograd.mode import state
 from tocha.dispatch.override import stacks
 from tocha.nn import Module
@@ -22,8 +22,6 @@ from tocha.nn import Module
 __all__ = ["OptimizedModule", "compile_callable", "reset", "stance"]
 
 _programs: weakref.WeakSet[Program] = weakref.WeakSet()
-#: The stance in force: "default", "force_eager", "eager_on_recompile" or "fail_on_recompile".
-stance = ["default"]
 
 
 def reset() -> None:

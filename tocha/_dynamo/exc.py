@@ -5,8 +5,10 @@ from __future__ import annotations
 __all__ = [
     "BackendCompilerFailed",
     "InternalTorchDynamoError",
+    "RecompileError",
     "RecompileLimitExceeded",
     "TorchDynamoException",
+    "UncapturedHigherOrderOpError",
     "Unsupported",
     "UserError",
 ]
@@ -26,6 +28,14 @@ class Unsupported(TorchDynamoException):
 
 class RecompileLimitExceeded(Unsupported):
     """With fullgraph=True: more variants were needed than config.recompile_limit."""
+
+
+class RecompileError(TorchDynamoException):
+    """A capture was needed where set_stance or config.error_on_recompile forbids it."""
+
+
+class UncapturedHigherOrderOpError(Unsupported):
+    """A higher-order operator's function isn't one it can take."""
 
 
 class UserError(Unsupported):

@@ -16,7 +16,16 @@ from typing import Any
 
 from tocha._dynamo import config, control, opcodes, report, rules
 from tocha._dynamo.backends import Backend, compile_graph
-from tocha._dynamo.exc import BackendCompilerFailed, Break, NotDynamic, RecompileLimitExceeded, Refused, Restart, Unsupported
+from tocha._dynamo.exc import (
+    BackendCompilerFailed,
+    Break,
+    NotDynamic,
+    RecompileError,
+    RecompileLimitExceeded,
+    Refused,
+    Restart,
+    Unsupported,
+)
 from tocha._dynamo.frame import NULL, Frame
 from tocha._dynamo.generators import Generator
 from tocha._dynamo.guards import Guards, Prologue, environment
@@ -26,11 +35,13 @@ from tocha._dynamo.recorder import Recorder, set_grad_mode
 from tocha._dynamo.sizes import SizeChanged, check_length, check_value
 from tocha._dynamo.tracer import Tracer
 from tocha._dynamo.world import Unentered, World
-from tocha.aot import trace
+from tocha.aot import journal, trace
 from tocha.aot.run import draw, draw_into
 from tocha.autograd import mode
 from tocha.fx import Node
 
+#: The stance in force: "default", "force_eager", "eager_on_recompile" or "fail_on_recompile".
+stance = ["default"]
 assert opcodes and control and rules  # their functions register themselves
 
 
@@ -57,6 +68,7 @@ class Segment:
     epilogue_text: str
     returns: bool
     reason: str  # of the break
+    hint: str  # what to do about it
     where: str
     writes: bool  # whether the graph writes to tensors in place
     shapes: dict[str, tuple[int, ...]]  # of tensors from before, by where they come from
@@ -132,10 +144,24 @@ class Program:
         if found is not None and len(found) >= config.limit():
             self._give_up(key, frames, failed)
             return None, ()
+        if stance[0] == "eager_on_recompile":
+            return None, ()
+        with journal.about((self.name, frames[-1].where())):
+            report.listen()
+            return self._captured(key, frames, around, failed)
+
+    def _captured(self, key: Any, frames: Frames, around: Any, failed: list[str]) -> tuple[Segment | None, Any]:
+        """A new segment; None if there can be none."""
+        if stance[0] == "fail_on_recompile" or (failed and config.error_on_recompile):
+            raise RecompileError(
+                f"torch.compile: {self.name} would be captured {'anew' if failed else 'now'} at {frames[-1].where()}"
+                f"{': ' + failed[0] if failed else ''}, which {'the stance' if stance[0] != 'default' else 'the configuration'} forbids"
+            )
         if failed:
             report.recompile(frames[-1].where(), failed)
         try:
-            segment = capture(frames, self, around, key)
+            with journal.stage("capture"):
+                segment = capture(frames, self, around, key)
         except Refused as why:
             report.refused(frames[-1].where(), str(why))
             if self.fullgraph:
@@ -284,7 +310,7 @@ class _Attempt:
             raise NotDynamic  # when a check fails nothing must have happened
         if module is not None:
             module.meta["dynamic"] = recorder.varying
-        reason = "" if what == "return" else value.reason
+        reason, hint = ("", "") if what == "return" else (value.reason, value.hint)
 
         def compiled(program: Program, around: Any, final: bool) -> Segment:
             graph = None if module is None else _compiled(program, module, inputs)
@@ -298,6 +324,7 @@ class _Attempt:
                 text,
                 what == "return",
                 reason,
+                hint,
                 where,
                 writes,
                 world.shapes,

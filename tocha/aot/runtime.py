@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tocha.aot import run
+from tocha.aot import journal, run
 from tocha.aot.joint import Result, Traced, capture
 from tocha.aot.partition import partition
 from tocha.autograd.graph import Node, Version, check_unchanged, version_of
@@ -52,23 +52,38 @@ def _owner(a: Any) -> Any:
 def compile(function: Callable[..., Sequence[Any]], inputs: Sequence[Tensor], compiler: Compiler) -> Compiled:
     """`function` compiled for inputs like these. Its tensors must be all arguments; Unsupported and DataDependent say why not."""
     recording = bool(state.grad)
-    traced = capture(function, inputs)
+    with journal.stage("trace to primitives"):
+        traced = capture(function, inputs)
     if not traced.wanted:
-        return Compiled(traced, compiler(traced.graph), None, [])
-    parts = partition(traced)
-    return Compiled(traced, compiler(parts.forward), _Lazy(compiler, parts.backward), parts.saved_inputs, not recording)
+        return Compiled(traced, _made(compiler, traced.graph, "inference"), None, [])
+    with journal.stage("partition"):
+        parts = partition(traced)
+    forward = _made(compiler, parts.forward, "forward")
+    return Compiled(traced, forward, _Lazy(compiler, parts.backward), parts.saved_inputs, not recording)
+
+
+def _made(compiler: Compiler, graph: Graph, part: str) -> Run:
+    """The compiler's callable; listeners are told what it was made of."""
+    if not journal.listeners:
+        return compiler(graph)
+    text = graph.python_code("self").src
+    with journal.stage(f"{part} to native code"):
+        made = compiler(graph)
+    journal.note("compiled", part=part, graph=text, made=made)
+    return made
 
 
 class _Lazy:
     """A backward graph, compiled when first needed."""
 
     def __init__(self, compiler: Compiler, graph: Graph) -> None:
-        self.compiler, self.graph = compiler, graph
+        self.compiler, self.graph, self.subject = compiler, graph, journal.subject()
         self.made: Run | None = None
 
     def __call__(self, arrays: Arrays) -> Arrays:
         if self.made is None:
-            self.made = self.compiler(self.graph)
+            with journal.about(self.subject):
+                self.made = _made(self.compiler, self.graph, "backward")
         return self.made(arrays)
 
 
