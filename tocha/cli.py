@@ -43,9 +43,23 @@ def _check_demo(args: argparse.Namespace) -> None:
 
 
 def _doctor(args: argparse.Namespace) -> int:
+    if args.compile:
+        from tocha._dynamo import verify
+
+        return verify.main()
     from tocha import doctor
 
     return doctor.main()
+
+
+def _compile_report(args: argparse.Namespace) -> int:
+    from tocha._dynamo import page
+
+    if not Path(args.script).is_file():
+        raise SystemExit(f"tocha compile-report: no script {args.script}")
+    if len(args.args) >= 2 and args.args[-2] in ("-o", "--output"):
+        *args.args, _, args.output = args.args
+    return page.main(args.script, args.args, args.output)
 
 
 def _version(args: argparse.Namespace) -> int:
@@ -93,7 +107,12 @@ def build_parser() -> argparse.ArgumentParser:
     demo.add_argument("--checkpoint", type=Path, default=Path("digits.pt"), help="file to save to/load")
     demo.add_argument("--predict", action="store_true", help="only load the checkpoint and predict")
 
-    command("doctor", _doctor, "show versions and devices, and check a training step on each device")
+    doctor = command("doctor", _doctor, "show versions and devices, and check a training step on each device")
+    doctor.add_argument("--compile", action="store_true", help="check torch.compile instead: numbers against eager, times cold and warm")
+    report = command("compile-report", _compile_report, "run a script and write what torch.compile did as an HTML page")
+    report.add_argument("-o", "--output", default="compile-report.html", help="the page to write")
+    report.add_argument("script", help="the Python script")
+    report.add_argument("args", nargs=argparse.REMAINDER, help="its arguments; -o may also come last")
     command("version", _version, "print the version")
     return parser
 
