@@ -116,6 +116,8 @@ class Recorder(BaseTorchFunctionMode):
         name = func.__name__
         if name in _OUTSIDE:
             raise Break(f"Tensor.{name}() reaches outside the graph")
+        if kwargs.get("requires_grad"):
+            raise Break("a leaf that requires gradients is made")
         if name in ("__set__", "__delete__"):
             raise Break("a tensor's attribute is set")
         if name == "__iter__":
