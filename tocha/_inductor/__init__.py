@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from tocha._inductor.nodes import Wraps
+from tocha._inductor.row_kernels import Alone
 from tocha._inductor.schedule import schedule
 from tocha._inductor.simplify import simplify
 from tocha._inductor.wrapper import Runner, wrap_up
@@ -26,6 +27,9 @@ def compile_graph(graph: Graph) -> Runner:
             if wraps.node in given_memory:
                 raise AssertionError(f"inductor: {wraps.node.format_node()} can't be read though it has memory") from None
             given_memory.add(wraps.node)
+        except Alone as alone:
+            for node in alone.nodes:
+                node.meta["alone"] = True
 
 
 __all__ = ["compile_graph"]

@@ -21,6 +21,7 @@ from tocha.inductor.loop_ir import (
     Binary,
     Buffer,
     Const,
+    Convert,
     Declare,
     Expr,
     If,
@@ -84,9 +85,9 @@ def build(name: str, loop: Shape, targets: Sequence[Target], has_memory: Callabl
     for k, (node, _) in enumerate(elements.arrays):
         renames[Index(f"at{k}")] = places[len(targets) + k]
         renames[f"x{k}"] = names[node]
-    rename = _Rename(renames)
+    rename = Rename(renames)
     stores = [
-        (Store(names[t.buffer], places[i], _stored(rename(v), t.buffer)), _stored(rename(e), t.buffer))
+        (Store(names[t.buffer], places[i], stored(rename(v), t.buffer)), stored(rename(e), t.buffer))
         for i, (t, v, e) in enumerate(zip(targets, values, exact, strict=True))
     ]
     condition: Expr | None = None
@@ -99,11 +100,14 @@ def build(name: str, loop: Shape, targets: Sequence[Target], has_memory: Callabl
     return Built(kernel, outputs, [(n, 0) for n in read], nest.units, max(1, grain_of(body) // nest.block))
 
 
-def _stored(value: Expr, buffer: Node) -> Expr:
-    return convert(value, type_of(buffer))
+def stored(value: Expr, buffer: Node) -> Expr:
+    type = type_of(buffer)
+    if isinstance(value, Convert) and value.x.type == type:  # rounded already
+        return value.x
+    return convert(value, type)
 
 
-class _Rename(Renamer):
+class Rename(Renamer):
     """Also renames buffers that expressions load from."""
 
     def __call__(self, x: Any) -> Any:

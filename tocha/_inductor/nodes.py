@@ -144,9 +144,29 @@ def reduction(node: Node) -> reduce.Kind | None:
     return reduce.KINDS[_REDUCTIONS[prim_name(node)]] if floats and x.size and node.meta["val"].dtype == x.dtype else None
 
 
+_FEW_ROWS, _FEW_ELEMENTS = 16, 32768
+
+
+def row_dims(node: Node) -> int:
+    """How many of the last dimensions a reduction is over; 0 if it is over others, or over rows so few and long that they are cut."""
+    shape, dims = shape_of(node.args[0]), node.kwargs.get("dim")
+    inner = 0 if dims is None else len(dims)
+    if node.meta.get("alone") or not inner or tuple(sorted(dims)) != tuple(range(len(shape) - inner, len(shape))):
+        return 0
+    rows, size = 1, size_of(node.args[0])
+    for n in shape[: len(shape) - inner]:
+        rows *= n
+    return inner if rows >= _FEW_ROWS or size <= _FEW_ELEMENTS else 0
+
+
 def operands(node: Node) -> list[Node]:
     """The nodes a loop, window, put or reduction reads."""
     return [a for a in node.args if isinstance(a, Node)]
+
+
+def rounded(value: Expr, type: str) -> Expr:
+    """A float32 value as it is after it was stored as `type`, if that is a half type."""
+    return convert(convert(value, type), "f32") if type in HALVES else value
 
 
 def is_cheap(node: Node) -> bool:
@@ -167,19 +187,27 @@ class Elements:
     """Expressions for one kernel over `loop`. `has_memory` tells which nodes are loaded rather than inlined; `arrays` collects
     (node, access) of what is loaded, array k at the position `Index("at<k>")`."""
 
-    def __init__(self, loop: Shape, has_memory: Callable[[Node, Access], bool]) -> None:
-        self.loop, self.has_memory = loop, has_memory
+    def __init__(
+        self,
+        loop: Shape,
+        has_memory: Callable[[Node, Access], bool],
+        given: Callable[[Node, Access], Expr | None] | None = None,
+    ) -> None:
+        self.loop, self.has_memory, self.given = loop, has_memory, given
         self.arrays: dict[tuple[Node, Access], int] = {}
         self.hard: list[Expr] = []
         self.exact = False
-        self._known: dict[tuple[Node, Access, bool], Expr] = {}
+        self.known: dict[tuple[Node, Access, bool], Expr] = {}
 
     def element(self, node: Node, access: Access) -> Expr:
         """The element of `node` at `access`."""
         key = (node, access, self.exact)
-        found = self._known.get(key)
+        found = self.known.get(key)
         if found is None:
-            found = self._known[key] = self._load(node, access) if self.has_memory(node, access) else self._inlined(node, access)
+            found = None if self.given is None else self.given(node, access)
+            if found is None:
+                found = self._load(node, access) if self.has_memory(node, access) else self._inlined(node, access)
+            self.known[key] = found
         return found
 
     def _load(self, node: Node, access: Access) -> Expr:
@@ -217,7 +245,7 @@ class Elements:
                 return select(convert(values[0], "bool"), values[1], values[2])
             if prim_name(node) == "keep":
                 return select(convert(values[1], "bool"), values[0], const(0, values[0].type))
-            return convert(values[0], compute_type)
+            return rounded(convert(values[0], compute_type), type)
         params = dict(node.kwargs)
         given, compute, _ = params.pop("given"), params.pop("compute"), params.pop("dtype")
         inner = NP_TYPES[compute]
@@ -231,7 +259,7 @@ class Elements:
             raise Wraps(node) from None
         self.hard += traced.hard
         numbers = {Param(n, "f64"): Const(v, "f64") for n, v in params.items() if v.__class__ is float}
-        return convert(Renamer(numbers)(value) if numbers else value, compute_type)
+        return rounded(convert(Renamer(numbers)(value) if numbers else value, compute_type), type)
 
 
 def _constant(node: Node, i: int, value: Any, given: Any, compute: Any) -> Expr:
@@ -241,25 +269,27 @@ def _constant(node: Node, i: int, value: Any, given: Any, compute: Any) -> Expr:
     return Const(number(value, compute).item(), NP_TYPES[compute])
 
 
-def reads(node: Node, loop: Shape, has_memory: Callable[[Node], bool]) -> dict[tuple[Node, Access], None]:
-    """The accesses to memory that computing `node` at its own places over `loop` makes. Raises Wraps."""
+def reads(
+    node: Node, loop: Shape, has_memory: Callable[[Node], bool], at: Access | None = None
+) -> dict[tuple[Node, Access], None]:
+    """The accesses to memory that computing `node` at its own places over `loop` (or at others) makes. Raises Wraps."""
     found: dict[tuple[Node, Access], None] = {}
     seen: set[tuple[Node, Access]] = set()
-    stack = [(node, Access(own_of(node), 0))]
+    stack = [(node, Access(own_of(node), 0) if at is None else at)]
     while stack:
-        at = stack.pop()
-        if at in seen:
+        here = stack.pop()
+        if here in seen:
             continue
-        seen.add(at)
-        n, access = at
+        seen.add(here)
+        n, access = here
         if n is not node and has_memory(n):
-            found[at] = None
+            found[here] = None
         elif kind_of(n) == "window":
             stack.append((n.args[0], through(n, access, loop)))
         elif kind_of(n) == "loop":
             stack += [(a, operand_access(n, a, access, loop)) for a in operands(n)]
         elif n is node:
-            found[at] = None
+            found[here] = None
         else:
             raise Wraps(n)
     return found

@@ -1,12 +1,13 @@
 """Which nodes get memory, and which stores share a loop.
 
-    item ::= Loops(targets)      one kernel: stores over one shape
+    item ::= Loops(targets)      one kernel: stores over one shape, and reductions over its last dimensions (a "row")
            | Reduction(node)     one kernel
            | Extern(node)        a call of an eager kernel
 
 A node that isn't given memory is computed inside the loops that read it. Loops over the same shape are merged greedily, in the order
 of the program, where no item between them would have to run in the middle; a value that one merged loop stores and another reads at the
-same place is then not loaded, and not stored at all if nobody else reads it.
+same place is then not loaded, and not stored at all if nobody else reads it. A reduction over the last dimensions joins loops over its
+operand's shape as a store does, and what needs it follows: softmax and layer normalisation become one kernel with what is around them.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from collections.abc import Iterable
 
 from tocha._inductor.access import Access, Shape, contiguous
 from tocha._inductor.kernels import Target
-from tocha._inductor.nodes import Wraps, is_cheap, kind_of, operands, own_of, reads, shape_of, size_of, view_of
+from tocha._inductor.nodes import Wraps, is_cheap, kind_of, operands, own_of, reads, row_dims, shape_of, size_of, view_of
+from tocha._inductor.row_kernels import place_of, same_place
 from tocha.aot import run
-from tocha.dtypes import HALF_NP
 from tocha.fx import Graph, Node
 
 _MOST_ARRAYS = 24  # in one kernel
@@ -27,15 +28,40 @@ _MOST_OPERATIONS = 64  # inlined into one expression
 
 @dataclasses.dataclass(eq=False)
 class Loops:
-    """Stores over one shape; `reads` are the arrays they load, `values` the nodes they compute, stored or not."""
+    """Stores over one shape; `reads` are the arrays they load, `values` the nodes they compute, stored or not.
+
+    With `inner`, the last dimensions are a row: `reductions` are over them, those `wanted` elsewhere are stored, and values and targets
+    may have an element for each row."""
 
     shape: Shape
     targets: list[Target]
     reads: dict[tuple[Node, Access], None]
     values: set[Node] = dataclasses.field(default_factory=set)
+    inner: int = 0
+    reductions: list[Node] = dataclasses.field(default_factory=list)
+    wanted: list[Node] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.values.update(t.value for t in self.targets if t.value is t.buffer)
+        self.values.update(self.reductions)
+
+    def computes(self, node: Node, access: Access) -> bool:
+        """Whether the loops know the element at `access`, for each index, without loading it."""
+        return node in self.values and same_place(access, place_of(node, self.shape, self.inner), self.shape)
+
+    def has_row(self, node: Node) -> bool:
+        """Whether a node has one element for each row."""
+        kept = len(self.shape) - self.inner
+        shape = shape_of(node)
+        return (
+            bool(self.inner)
+            and shape[:kept] == self.shape[:kept]
+            and all(n == 1 for n in shape[kept:])
+            and len(shape) <= len(self.shape)
+        )
+
+    def written(self) -> list[Node]:
+        return [*dict.fromkeys([*[t.buffer for t in self.targets], *self.wanted])]
 
 
 @dataclasses.dataclass(eq=False)
@@ -76,6 +102,7 @@ class _Planner:
         self.graph = graph
         self.memory: set[Node] = set(wraps)
         self.outputs: list[Node | None] = list(graph.output_node().args[0])
+        self.rowwise: set[Node] = set()  # reductions over rows, and what is computed from them with one element a row
         self.items: list[Item] = []
         self.made: dict[Node, int] = {}  # the item that last writes a node's memory
         self.before: list[int] = []  # for each item, the set (as bits) of those that must run before it
@@ -101,7 +128,13 @@ class _Planner:
                     self.memory.add(node)
                 if kind == "extern":
                     self.memory.update(self._base(a) for a in node.all_input_nodes)
+            if kind == "reduce" and row_dims(node):
+                self.rowwise.add(node)
+            if kind == "window" and node.args[0] in self.rowwise and size_of(node) == size_of(node.args[0]):
+                self.rowwise.add(node)
             if kind == "loop":
+                if any(a in self.rowwise and size_of(a) == size_of(node) for a in operands(node)):
+                    self.rowwise.add(node)
                 weight[node] = 1 + sum(weight.get(a, 0) for a in operands(node) if a not in self.memory)
                 if self._worth_memory(node, weight[node]):
                     self.memory.add(node)
@@ -109,11 +142,11 @@ class _Planner:
     def _worth_memory(self, node: Node, weight: int) -> bool:
         if node.target is run.fill:
             return False
-        if node.meta["val"].dtype in HALF_NP:  # rounds
-            return True
         users = [u for u in node.users if u.op != "output"]
         if weight > _MOST_OPERATIONS:
             return True
+        if node in self.rowwise:  # computed once for a row
+            return False
         wider = any(_reach(u) > size_of(node) for u in users)
         return (len(users) > 1 or wider) and not (is_cheap(node) and weight <= 2)
 
@@ -128,12 +161,28 @@ class _Planner:
                 node,
             )
         elif kind == "reduce":
-            found = self._reads(node.args[0], shape_of(node.args[0]))
-            self._append(Reduction(node, found), self._makers(found), node)
+            self._reduce(node)
         elif kind == "put":
             self._put(node)
         elif node in self.memory:
             self._loops(node, shape_of(node), Target(node, node, Access(own_of(node), 0)))
+
+    def _reduce(self, node: Node) -> None:
+        x, inner = node.args[0], row_dims(node)
+        shape = shape_of(x)
+        found = self._reads(x, shape)
+        if not inner:
+            self._append(Reduction(node, found), self._makers(found), node)
+            return
+        for number in range(len(self.items) - 1, -1, -1):
+            loops = self.items[number]
+            if isinstance(loops, Loops) and loops.shape == shape and loops.inner in (0, inner):
+                if self._fits(number, loops, found, node, []):
+                    loops.inner = inner
+                    loops.reductions.append(node)
+                    self._join(number, node, found, [])
+                    return
+        self._append(Loops(shape, [], found, inner=inner, reductions=[node]), self._makers(found), node)
 
     def _put(self, node: Node) -> None:
         base, value, _, shape, strides, offset = node.args
@@ -166,30 +215,43 @@ class _Planner:
         """Put a store into the latest loops it can share, or into new ones."""
         if own_of(value) != contiguous(shape) and shape_of(value) != shape:
             raise Wraps(value)
-        found = reads(value, shape, self._has_memory) if target.value is target.buffer else self._reads(value, shape)
+        own = target.value is target.buffer
+        found = reads(value, shape, self._has_memory) if own else self._reads(value, shape)
+        after = after or []
+        for number in range(len(self.items) - 1, -1, -1):
+            loops = self.items[number]
+            if not isinstance(loops, Loops) or number in after:
+                continue
+            here, put = found, target
+            if loops.shape != shape:
+                if not own or not loops.has_row(value):
+                    continue
+                place = place_of(value, loops.shape, loops.inner)
+                try:
+                    here, put = reads(value, loops.shape, self._has_memory, place), Target(value, value, place)
+                except Wraps:
+                    continue
+            if self._fits(number, loops, here, target.buffer, after):
+                loops.targets.append(put)
+                self._join(number, target.buffer, here, after)
+                return
+        self._append(Loops(shape, [target], found), [*self._makers(found), *after], target.buffer)
+
+    def _fits(self, number: int, loops: Loops, found: dict[tuple[Node, Access], None], buffer: Node, after: list[int]) -> bool:
+        """Whether what reads `found`, runs after those items and writes `buffer` can be computed in the loops, and should be."""
         makers: dict[int, list[tuple[Node, Access]]] = {self.made[n]: [] for n, _ in found if n in self.made}
         for n, access in found:
             if n in self.made:
                 makers[self.made[n]].append((n, access))
-        needed = [*makers, *(after or ())]
-        for number in range(len(self.items) - 1, -1, -1):
-            loops = self.items[number]
-            if not isinstance(loops, Loops) or loops.shape != shape or number in (after or ()):
-                continue
-            if not all(_inlinable(loops, n, access) for n, access in makers.get(number, ())):
-                continue
-            if any(self.before[d] >> number & 1 for d in needed if d != number):
-                continue
-            mine = {t.buffer for t in loops.targets}
-            if any(n in mine for n, _ in loops.reads) or target.buffer in mine:
-                continue
-            if len(loops.reads.keys() | found.keys()) + len(loops.targets) >= _MOST_ARRAYS or not _related(
-                loops, found, makers, number
-            ):
-                continue
-            self._join(number, target, found, [d for d in needed if d != number])
-            return
-        self._append(Loops(shape, [target], found), needed, target.buffer)
+        if not all(_inlinable(loops, n, access) for n, access in makers.get(number, ())):
+            return False
+        if any(self.before[d] >> number & 1 for d in (*makers, *after) if d != number):
+            return False
+        mine = {t.buffer for t in loops.targets}
+        if any(n in mine for n, _ in loops.reads) or buffer in mine:
+            return False
+        count = len(loops.reads.keys() | found.keys()) + len(loops.targets) + len(loops.reductions)
+        return count < _MOST_ARRAYS and _related(loops, found, makers, number)
 
     def _reads(self, value: Node, shape: Shape) -> dict[tuple[Node, Access], None]:
         """What is read to have a value that is somebody else's operand: the value itself if it has memory."""
@@ -197,13 +259,14 @@ class _Planner:
             return {(value, Access(own_of(value), 0)): None}
         return reads(value, shape, self._has_memory)
 
-    def _join(self, number: int, target: Target, found: dict[tuple[Node, Access], None], needed: list[int]) -> None:
+    def _join(self, number: int, made: Node, found: dict[tuple[Node, Access], None], after: list[int]) -> None:
+        """Note what joined loops read and must run after."""
         loops = self.items[number]
         assert isinstance(loops, Loops)
         mine = set(loops.values)
-        loops.targets.append(target)
         loops.__post_init__()
         loops.reads.update({at: None for at in found if at[0] not in mine})
+        needed = [i for i in (*self._makers(found), *after) if i != number]
         bits = 0
         for i in needed:
             bits |= self.before[i] | (1 << i)
@@ -211,15 +274,18 @@ class _Planner:
         for i, before in enumerate(self.before):
             if before >> number & 1:
                 self.before[i] |= self.before[number]
-        self.made[target.buffer] = number
+        self.made[made] = number
 
     def _drop_unread(self, items: list[Item]) -> None:
-        """Values that only their own loops use are not stored."""
+        """Values that only their own loops use are not stored; a reduction among no others is a kernel of its own kind."""
         read = {n for item in items for n in arrays_of(item)} | set(self.outputs)
-        for item in items:
+        for number, item in enumerate(items):
             if isinstance(item, Loops):
                 item.targets = [t for t in item.targets if t.buffer in read]
-        items[:] = [item for item in items if not isinstance(item, Loops) or item.targets]
+                item.wanted = [n for n in item.reductions if n in read]
+                if item.values == set(item.wanted) and len(item.wanted) == 1:
+                    items[number] = Reduction(item.reductions[0], item.reads)
+        items[:] = [item for item in items if not isinstance(item, Loops) or item.targets or item.wanted]
 
     def _ordered(self) -> list[Item]:
         """Items sorted so that each comes after those before it."""
@@ -244,8 +310,7 @@ def arrays_of(item: Item) -> list[Node]:
 
 def _inlinable(loops: Loops, node: Node, access: Access) -> bool:
     """Whether a value that the loops store can be used at this place without loading it."""
-    stored = any(t.buffer is node and t.value is node for t in loops.targets)
-    return stored and access == Access(own_of(node), 0) and node.meta["val"].dtype not in HALF_NP
+    return loops.computes(node, access)
 
 
 def _reach(user: Node) -> int:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tocha._inductor import calls
+from tocha._inductor.decompose import decompose
 from tocha._inductor.nodes import kind_of, own_of, prim_name, shape_of
 from tocha.aot import run
 from tocha.backends.meta import MetaArray
 from tocha.fx import Graph, Node
-from tocha.prims.contract import mm
-from tocha.prims.elementary import add
 from tocha.prims.move import clone
-from tocha.prims.reduce import sum_
 
 
 def simplify(graph: Graph) -> None:
@@ -22,25 +19,22 @@ def simplify(graph: Graph) -> None:
         rewrite = _REWRITES.get(prim_name(node))
         if rewrite is not None:
             _rewrite(graph, node, rewrite)
-        elif prim_name(node) == "linear_backward":
-            _linear_backward(graph, node)
+    decompose(graph)
     _merge_equal(graph)
     _skip_copies(graph)
     _own_outputs(graph)
     graph.eliminate_dead_code()
 
 
-def _rewrite(graph: Graph, node: Node, rewrite: Callable[[Graph, Node], Node | None]) -> None:
+def _rewrite(graph: Graph, node: Node, rewrite: Callable[[Graph, Node], Node]) -> None:
     with graph.inserting_before(node):
         new = rewrite(graph, node)
-    if new is None:
-        return
     node.replace_all_uses_with(new)
     graph.erase_node(node)
 
 
-def _call(graph: Graph, target: Any, args: tuple[Any, ...], value: MetaArray, **kwargs: Any) -> Node:
-    node = graph.call_function(target, args, kwargs)
+def _call(graph: Graph, target: Any, args: tuple[Any, ...], value: MetaArray) -> Node:
+    node = graph.call_function(target, args)
     node.meta["val"] = value
     return node
 
@@ -71,41 +65,7 @@ def _index_scatter(graph: Graph, node: Node) -> Node:
     return _call(graph, run.put, (zeros, node.args[0], whole.strides, part.shape, part.strides, part.offset), whole)
 
 
-def _small_linear(graph: Graph, node: Node) -> Node | None:
-    """A product that BLAS computes, and its bias as a pointwise sum, which fuses with what follows."""
-    x, weight, bias = node.args
-    a, b, out = x.meta["val"], weight.meta["val"], node.meta["val"]
-    if a.ndim != 2 or b.ndim != 2 or bias is None or bias.meta["val"].dtype is not a.dtype:
-        return None
-    if not calls.is_small_product(a, b, *out.shape, a.shape[1]):
-        return None
-    product = _call(graph, mm, (x, weight), out, ta=False, tb=True)
-    return _call(graph, add, (product, bias), out, given=a.dtype, compute=a.dtype, dtype=a.dtype)
-
-
-def _linear_backward(graph: Graph, node: Node) -> None:
-    """Its three gradients apart, so that those which nobody asks for go, and the others fuse with what is around them."""
-    g, x, weight = node.args
-    if g.meta["val"].dtype not in calls.PLAIN or not (g.meta["val"].size and x.meta["val"].size):
-        return
-    parts = {n.args[1]: n for n in node.users}
-    makers = (
-        lambda v: _call(graph, mm, (g, weight), v, ta=False, tb=False),
-        lambda v: _call(graph, mm, (g, x), v, ta=True, tb=False),
-        lambda v: _call(graph, sum_, (g,), v, dim=(0,), keepdim=False),
-    )
-    with graph.inserting_before(node):
-        for number, part in parts.items():
-            part.replace_all_uses_with(makers[number](part.meta["val"]))
-            graph.erase_node(part)
-    graph.erase_node(node)
-
-
-_REWRITES: dict[str, Callable[[Graph, Node], Node | None]] = {
-    "cat": _cat,
-    "index_scatter": _index_scatter,
-    "linear": _small_linear,
-}
+_REWRITES = {"cat": _cat, "index_scatter": _index_scatter}
 
 
 def _merge_equal(graph: Graph) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 from tocha._inductor import calls
 from tocha._inductor.access import Access
 from tocha._inductor.kernels import Built, build, build_reduction
-from tocha._inductor.nodes import own_of, shape_of, view_of
+from tocha._inductor.nodes import shape_of, view_of
+from tocha._inductor.row_kernels import build_rows
 from tocha._inductor.schedule import Loops, Reduction, Schedule, arrays_of
 from tocha.aot import run
 from tocha.backends import cpu
@@ -80,7 +81,7 @@ class _Writer:
         for item in self.plan.items[position + 1 :]:
             later.update(arrays_of(item))
             if isinstance(item, Loops):
-                later.update(t.buffer for t in item.targets)
+                later.update(item.written())
         gone = [self.known.pop(n) for n in list(self.known) if n not in later]
         if gone := [name for name in gone if name not in self.borrowed]:
             self.lines.append(f"{' = '.join(gone)} = None")
@@ -95,9 +96,13 @@ class _Writer:
 
     def _loops(self, item: Loops) -> None:
         def has_memory(n: Node, access: Access) -> bool:
-            return n in self.plan.memory and not (n in item.values and access == Access(own_of(n), 0))
+            return n in self.plan.memory and not item.computes(n, access)
 
-        built = build("_".join(t.buffer.name for t in item.targets[:4]), item.shape, item.targets, has_memory)
+        name = "_".join(n.name for n in item.written()[:4])
+        if item.reductions:
+            built = build_rows(name, item.shape, item.inner, item.targets, item.reductions, item.wanted, has_memory)
+        else:
+            built = build(name, item.shape, item.targets, has_memory)
         for n in built.outputs:
             self._allocate(n)
         self._call(built)
