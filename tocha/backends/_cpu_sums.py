@@ -15,7 +15,8 @@ _add: Any = np.add.reduce
 
 
 def total(x: Any, dim: Shape, keepdim: bool) -> Any:
-    """The sum over `dim` (non-negative, ascending), floats in blocks."""
+    """The sum over `dim` (non-negative), floats in blocks."""
+    dim = tuple(sorted(dim)) if len(dim) > 1 else dim
     few = x.size < 512 or not dim or (dim[-1] != x.ndim - 1 and math.prod([x.shape[d] for d in dim]) <= _BLOCK)
     if few or x.dtype.kind not in "fc":
         return _add(x, axis=dim, keepdims=keepdim, dtype=x.dtype)
