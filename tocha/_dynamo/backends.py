@@ -98,7 +98,12 @@ def _ahead(gm: Any, example_inputs: list[Any], compiler: Any) -> Callable[..., A
     from tocha.backends import namespace
 
     def function(*inputs: Any) -> list[Any]:
-        return list(gm.forward(*inputs))
+        try:
+            return list(gm.forward(*inputs))
+        except trace.DataDependent:
+            raise
+        except Exception as error:  # which is the program's, and is raised when the graph runs
+            raise joint.Unsupported(f"it raises {type(error).__name__}: {error}") from error
 
     if gm.meta.get("dynamic"):
         gm.meta["dynamic"] = False

@@ -8,7 +8,6 @@ What the interpreter needs not see (caches, RESUME, TO_BOOL before a branch, KW_
 from __future__ import annotations
 
 import dis
-import functools
 import sys
 import types
 from typing import Any, NamedTuple
@@ -61,9 +60,18 @@ class Code(NamedTuple):
     unsupported: str | None
 
 
-@functools.cache
+_decoded: dict[int, tuple[types.CodeType, Code]] = {}  # by identity: equal code may be of another file
+
+
 def decode(code: types.CodeType) -> Code:
     """The code's instructions; `unsupported` names what keeps the interpreter from running them."""
+    found = _decoded.get(id(code))
+    if found is None:
+        found = _decoded[id(code)] = (code, _decode(code))
+    return found[1]
+
+
+def _decode(code: types.CodeType) -> Code:
     out: list[Instruction] = []
     places: dict[int, int] = {}  # byte offset to index
     jumps: list[int] = []

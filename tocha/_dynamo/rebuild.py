@@ -155,7 +155,7 @@ class Rebuilder:
 
     def _object(self, v: Any, kind: type) -> str:
         """An instance of a Python class, by its contents."""
-        if not all(b in _BASES or b.__flags__ & (1 << 9) for b in kind.__mro__) or kind.__module__.startswith("tocha.nn"):
+        if not all(b in _BASES or b.__flags__ & (1 << 9) or issubclass(b, Exception) for b in kind.__mro__) or kind.__module__.startswith("tocha.nn"):
             raise Unmakeable(v, f"an object of class {kind.__name__} was made, which can't be made again from its parts")
         if isinstance(v, tuple):
             name = self._let(
@@ -246,7 +246,7 @@ class Rebuilder:
         if isinstance(copy, dict):
             old = dict(before)
             gone = [k for k in old if k not in copy]
-            if [k for k in copy if k in old] == [k for k in old if k in copy]:
+            if [*copy] == [*(k for k in old if k in copy), *(k for k in copy if k not in old)]:
                 lines = [f"del {target}[{self.value(k)}]" for k in gone]
                 return lines + [
                     f"{target}[{self.value(k)}] = {self.value(v)}" for k, v in copy.items() if k not in old or old[k] is not v

@@ -50,6 +50,7 @@ class Traced:
     differentiable: list[int]  # the outputs (values and mutations) that get gradients
     mutated: list[int]  # inputs written to; their new values come next
     wanted: list[int]  # inputs whose gradients come last (a gradient may be None)
+    unrecorded: frozenset[int] = frozenset()  # those of `mutated` that no history was recorded for: under no_grad, or through detach
 
 
 def capture(function: Callable[..., Sequence[Any]], inputs: Sequence[Tensor]) -> Traced:
@@ -63,8 +64,10 @@ def capture(function: Callable[..., Sequence[Any]], inputs: Sequence[Tensor]) ->
             if given.requires_grad:
                 stand_in._rg = True
         seen = _aliases_for(stand_ins, inputs)
+        nodes = [s._node for s in seen]
         results = function(*seen)
-        return _finish(graph, arrays, stand_ins, seen, list(results))
+        kept = frozenset(i for i, s in enumerate(seen) if s._node is nodes[i])
+        return _finish(graph, arrays, stand_ins, seen, list(results), kept)
 
 
 def _check(inputs: Sequence[Tensor]) -> None:
@@ -85,7 +88,9 @@ def _aliases_for(stand_ins: list[Tensor], inputs: Sequence[Tensor]) -> list[Tens
     return [s.view_as(s) if given.requires_grad and not given.is_leaf else s for s, given in zip(stand_ins, inputs, strict=True)]
 
 
-def _finish(graph: Graph, arrays: list[TraceArray], stand_ins: list[Tensor], seen: list[Tensor], results: list[Any]) -> Traced:
+def _finish(
+    graph: Graph, arrays: list[TraceArray], stand_ins: list[Tensor], seen: list[Tensor], results: list[Any], kept: frozenset[int]
+) -> Traced:  # fmt: skip
     for i, (a, s) in enumerate(zip(arrays, seen, strict=True)):
         now = s._a
         if now.buffer is not a.buffer or (now.shape, now.strides, now.dtype) != (a.shape, a.strides, a.dtype):
@@ -106,9 +111,11 @@ def _finish(graph: Graph, arrays: list[TraceArray], stand_ins: list[Tensor], see
 
     notes = [_note(r, arrays, seen, owners, shared, value) for r in results]
     mutated = [i for i, a in enumerate(arrays) if a.buffer.version]
-    outputs = [*values, *[seen[i] for i in mutated]]
-    wanted = [i for i, s in enumerate(stand_ins) if s._rg] if any(o.requires_grad for o in outputs) else []
-    differentiable = [i for i, o in enumerate(outputs) if o.requires_grad] if wanted else []
+    outputs = [*values, *[wrap(seen[i]._a) if i in kept else seen[i] for i in mutated]]
+    # A leaf that requires grad was written to without history, and keeps none.
+    differentiable = [i for i, o in enumerate(outputs) if o.requires_grad and not (i >= len(values) and o.is_leaf)]
+    wanted = [i for i, s in enumerate(stand_ins) if s._rg] if differentiable else []
+    differentiable = differentiable if wanted else []
     returned: list[Node | None] = [o._a.read() for o in outputs]
     if differentiable:
         tangents = [wrap(trace.placeholder("g", _dense(outputs[i]))) for i in differentiable]
@@ -121,7 +128,7 @@ def _finish(graph: Graph, arrays: list[TraceArray], stand_ins: list[Tensor], see
         returned += [None if g is None else g._a.read() for g in grads]
     _placeholders_first(graph)
     graph.output(returned)
-    return Traced(graph, len(arrays), notes, len(values), differentiable, mutated, wanted)
+    return Traced(graph, len(arrays), notes, len(values), differentiable, mutated, wanted, kept.intersection(mutated))
 
 
 def _dense(t: Tensor) -> Any:

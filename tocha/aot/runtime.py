@@ -8,6 +8,7 @@ memory with its inputs or each other: `by_running`, or the inductor's.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from tocha.aot import journal, run
 from tocha.aot.joint import Result, Traced, capture
 from tocha.aot.partition import partition
 from tocha.autograd.graph import Node, Version, check_unchanged, version_of
-from tocha.autograd.mode import state
+from tocha.autograd.mode import no_grad, state
 from tocha.dispatch.prim import edge_of
 from tocha.fx import Graph
 from tocha.tensor import Tensor, wrap
@@ -103,7 +104,12 @@ class Compiled:
             self._record(inputs, outs, arrays[self.count :])
         results = [_result(r, inputs, outs) for r in traced.results]
         for i, new in zip(traced.mutated, outs[traced.values :], strict=True):
-            inputs[i].copy_(new)
+            with no_grad() if inputs[i].is_leaf and inputs[i].requires_grad else contextlib.nullcontext():
+                if i in traced.unrecorded:
+                with no_grad():
+                    inputs[i].copy_(new)
+            else:
+                inputs[i].copy_(new)
         return [
             _view_of_input(r, inputs) if r.kind == "input view" else got for r, got in zip(traced.results, results, strict=True)
         ]
