@@ -100,10 +100,10 @@ def _ahead(gm: Any, example_inputs: list[Any], compiler: Any) -> Callable[..., A
     def function(*inputs: Any) -> list[Any]:
         try:
             return list(gm.forward(*inputs))
-        except trace.DataDependent:
+        except RuntimeError:
             raise
-        except Exception as error:  # which is the program's, and is raised when the graph runs
-            raise joint.Unsupported(f"it raises {type(error).__name__}: {error}") from error
+        except Exception as error:  # the program's own, which is raised where it belongs when the graph runs
+            raise RuntimeError(f"it raises {type(error).__name__}: {error}") from error
 
     if gm.meta.get("dynamic"):
         gm.meta["dynamic"] = False

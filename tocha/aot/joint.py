@@ -112,10 +112,8 @@ def _finish(
     notes = [_note(r, arrays, seen, owners, shared, value) for r in results]
     mutated = [i for i, a in enumerate(arrays) if a.buffer.version]
     outputs = [*values, *[wrap(seen[i]._a) if i in kept else seen[i] for i in mutated]]
-    # A leaf that requires grad was written to without history, and keeps none.
-    differentiable = [i for i, o in enumerate(outputs) if o.requires_grad and not (i >= len(values) and o.is_leaf)]
-    wanted = [i for i, s in enumerate(stand_ins) if s._rg] if differentiable else []
-    differentiable = differentiable if wanted else []
+    wanted = [i for i, s in enumerate(stand_ins) if s._rg] if any(o.requires_grad for o in outputs) else []
+    differentiable = [i for i, o in enumerate(outputs) if o.requires_grad] if wanted else []
     returned: list[Node | None] = [o._a.read() for o in outputs]
     if differentiable:
         tangents = [wrap(trace.placeholder("g", _dense(outputs[i]))) for i in differentiable]

@@ -104,11 +104,7 @@ class Compiled:
             self._record(inputs, outs, arrays[self.count :])
         results = [_result(r, inputs, outs) for r in traced.results]
         for i, new in zip(traced.mutated, outs[traced.values :], strict=True):
-            with no_grad() if inputs[i].is_leaf and inputs[i].requires_grad else contextlib.nullcontext():
-                if i in traced.unrecorded:
-                with no_grad():
-                    inputs[i].copy_(new)
-            else:
+            with no_grad() if i in traced.unrecorded else contextlib.nullcontext():
                 inputs[i].copy_(new)
         return [
             _view_of_input(r, inputs) if r.kind == "input view" else got for r, got in zip(traced.results, results, strict=True)
