@@ -51,6 +51,7 @@ class Modules(NamedTuple):
     """The compiler, imported when first needed."""
 
     entry: Any
+    grid: Any
     index: Any
     layout: Any
     lower: Any
@@ -69,14 +70,18 @@ def inductor() -> Modules | None:
     try:
         import ml_dtypes
 
-        from tocha.inductor import entry, index, layout, lower, reduce, rows, scan, service, taps, transpose
+        from tocha.inductor import entry, grid, index, layout, lower, reduce, rows, scan, service, taps, transpose
         from tocha.inductor import pointwise as kernels
     except ImportError:
         return None
     lower.add_bfloat16(np.dtype(ml_dtypes.bfloat16))
     service.on_fork.append(_forget_pending)
     _cpu_memory.start()
-    return Modules(entry, index, layout, lower, kernels, reduce, rows, scan, service, taps, transpose) if entry.usable() else None
+    return (
+        Modules(entry, grid, index, layout, lower, kernels, reduce, rows, scan, service, taps, transpose)
+        if entry.usable()
+        else None
+    )
 
 
 def _forget_pending() -> None:
@@ -346,6 +351,7 @@ def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
         _native_products,
         _native_rows,
     )
+        _native_grid,
     from tocha.backends import _native_conv as conv
     from tocha.backends import _native_scan as scan
 
@@ -360,6 +366,7 @@ def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
         _native_pool,
         conv,
     )
+        _native_grid,
     return {name: run for family in families for name, run in family.RUNS.items()}
 
 
@@ -431,6 +438,8 @@ _BY_KIND = {
     "copy": "cast clone conv conv_input keep where",
     "index": "embedding gather index cumsum reversed_cumsum cumprod cummax cummin",
     "mm": "mm mv linear linear_backward flash_attention flash_attention_backward",
-    "pool": "max_pool max_pool_values max_pool_coded max_pool_backward place adaptive_max_pool avg_pool avg_pool_backward",
+    "pool": """
+        max_pool max_pool_values max_pool_coded max_pool_backward place adaptive_max_pool avg_pool avg_pool_backward
+        grid_sample grid_sample_of_image grid_sample_of_grid""",
 }
 PRIMS = {name: kind for kind, names in _BY_KIND.items() for name in names.split()}

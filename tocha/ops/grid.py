@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tocha import dtypes
+from tocha.backends import cpu, native
+from tocha.dispatch.override import stacks
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
+from tocha.prims import grid as grid_prims
 from tocha.prims.activation import ON_TENSORS
 from tocha.tensor import Tensor
 
@@ -132,21 +135,28 @@ def _check(input: Tensor, grid: Tensor) -> int:
 
 
 def _sample(input: Tensor, grid: Tensor, mode: str, padding: str, align: bool) -> Tensor:
-    n = _check(input, grid)
-    if mode == "bicubic" and n == 3:
+    if _check(input, grid) == 3 and mode == "bicubic":
         raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
     kind = input.dtype
     if kind in dtypes.HALF:
         input, grid = input.to(dtypes.float32), grid.to(dtypes.float32)
+    if input._a.__class__ is cpu.Array and input._a.size >= native.LEAST["pool"] and not stacks.interpreters:
+        out = grid_prims.grid_sample(input, grid, mode=mode, padding=padding, align=align)
+    else:
+        out = sampled(input, grid, mode, padding, align)
+    return out.to(kind)
+
+
+def sampled(input: Tensor, grid: Tensor, mode: str, padding: str, align: bool) -> Tensor:
+    """The result in ordinary operators, for checked arguments."""
     sizes = tuple(input._a.shape[2:])
+    n = len(sizes)
     image = _Image(input, sizes, tuple(grid._a.shape[1:-1]))
     places = [_unnormalized(grid.select(-1, n - 1 - i), size, align) for i, size in enumerate(sizes)]  # the grid names x first
     if mode == "bicubic":
-        out = _bicubic(image, places, padding, align)
-    else:
-        places = [_inside(p, size, padding, align) for p, size in zip(places, sizes, strict=True)]
-        out = _linear(image, places) if mode == "bilinear" else image.at([p.detach().round() for p in places])
-    return out.to(kind)
+        return _bicubic(image, places, padding, align)
+    places = [_inside(p, size, padding, align) for p, size in zip(places, sizes, strict=True)]
+    return _linear(image, places) if mode == "bilinear" else image.at([p.detach().round() for p in places])
 
 
 @op("F")
