@@ -344,6 +344,7 @@ def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
     """What computes each primitive that has a kernel."""
     from tocha.backends import (
         _native_attention,
+        _native_grid,
         _native_index,
         _native_norm,
         _native_pool,
@@ -351,7 +352,6 @@ def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
         _native_products,
         _native_rows,
     )
-        _native_grid,
     from tocha.backends import _native_conv as conv
     from tocha.backends import _native_scan as scan
 
@@ -359,6 +359,7 @@ def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
         _native_prims,
         _native_rows,
         _native_norm,
+        _native_grid,
         _native_index,
         scan,
         _native_products,
@@ -366,7 +367,6 @@ def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
         _native_pool,
         conv,
     )
-        _native_grid,
     return {name: run for family in families for name, run in family.RUNS.items()}
 
 
