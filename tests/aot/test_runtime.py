@@ -155,3 +155,30 @@ def test_without_recording() -> None:
     with torch.no_grad():
         (out,) = compiled(lambda w: [w * 2], w)(w)
     assert not out.requires_grad
+
+
+def test_functions_that_switch_recording_on() -> None:
+    """Captured while gradients are off: inputs with a history get theirs all the same."""
+
+    def f(x: Any) -> list[Any]:
+        with torch.enable_grad():
+            return [torch.where(x > 0, x, 0) * -2]
+
+    leaf = torch.ones(2, requires_grad=True)
+    x = leaf * 3
+    with torch.no_grad():
+        (y,) = compiled(f, x)(x)
+    y.sum().backward()
+    assert leaf.grad.tolist() == [-6.0, -6.0]
+
+
+def test_leaves_written_to_without_history() -> None:
+    def f(x: Any) -> list[Any]:
+        with torch.no_grad():
+            x.mul_(2)
+        return [x * x]
+
+    x = torch.ones(2, requires_grad=True)
+    (y,) = compiled(f, x)(x)
+    y.sum().backward()
+    assert x.tolist() == [2.0, 2.0] and x.grad.tolist() == [4.0, 4.0]

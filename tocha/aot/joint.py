@@ -14,6 +14,7 @@ from typing import Any
 from tocha import autograd
 from tocha.aot import trace
 from tocha.aot.trace import TraceArray
+from tocha.autograd.mode import enable_grad
 from tocha.backends import device_of, namespace
 from tocha.fx import Graph, Node
 from tocha.tensor import Tensor, wrap
@@ -85,7 +86,10 @@ def _check(inputs: Sequence[Tensor]) -> None:
 
 def _aliases_for(stand_ins: list[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
     """What the function sees: inputs with a history are no leaves, so that it may write to them as in an eager run."""
-    return [s.view_as(s) if given.requires_grad and not given.is_leaf else s for s, given in zip(stand_ins, inputs, strict=True)]
+    with enable_grad():  # the function may switch recording on
+        return [
+            s.view_as(s) if given.requires_grad and not given.is_leaf else s for s, given in zip(stand_ins, inputs, strict=True)
+        ]
 
 
 def _finish(
