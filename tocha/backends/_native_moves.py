@@ -1,8 +1,10 @@
-"""Native kernels that move elements without computing: copies between arrays of different memory orders (tocha.inductor.transpose)."""
+"""Native kernels that move elements without computing: copies between arrays of different memory orders (tocha.inductor.transpose),
+triangles and flips (tocha.inductor.windows)."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -66,3 +68,58 @@ def contiguous(x: Any) -> Any:
         return None
     out = np.empty(x.shape, x.dtype)
     return out if copy_transposed(out, x) else None
+
+
+# ---- parts of rows, and rows backwards
+
+
+def _bits_of(x: Any) -> Any:
+    """The integer type to move elements as; None for what has none."""
+    return _BITS.get(x.dtype.itemsize) if x.dtype.kind in "biufV" else None
+
+
+def _rows(key: Any, make: Callable[[], Any], x: Any, rows: int, sizes: list[int]) -> Any:
+    """A new array like x, written by a kernel (of tocha.inductor.windows) whose units are `rows`."""
+    builtin = native.kernel(key, make)
+    if builtin is None:
+        return None
+    out = np.empty(x.shape, x.dtype)
+    bits = _bits_of(x)
+    builtin(out.view(bits), x.view(bits), np.array([rows, max(1, _PIECE * rows // x.size), *sizes], np.int64))
+    return out
+
+
+def _triangle(upper: bool) -> Callable[[list[Any], dict[str, Any]], Any]:
+    def run(arrays: list[Any], params: dict[str, Any]) -> Any:
+        x, diagonal = arrays[0], params["diagonal"]
+        bits, modules = _bits_of(x), native.inductor()
+        if bits is None or modules is None or not x.size or not x.flags.c_contiguous:
+            return None
+        rows, n = x.shape[-2:]
+        sizes = [rows, n, max(-rows - 1, min(diagonal, n + 1))]
+        name = modules.lower.NP_TYPES[bits]
+        return _rows(("triangle", bits, upper), lambda: modules.windows.triangle(name, upper), x, x.size // n, sizes)
+
+    return run
+
+
+def _flip(arrays: list[Any], params: dict[str, Any]) -> Any:
+    """Where the last dimension is turned around; along others NumPy copies as fast."""
+    x, dims = arrays[0], params["dims"]
+    bits, modules, item = _bits_of(x), native.inductor(), x.dtype.itemsize
+    last = x.ndim - 1
+    if bits is None or modules is None or not x.size or last not in dims or x.shape[last] < _LEAST_SIDE:
+        return None
+    if x.strides[last] != item or any(s % item for s in x.strides):
+        return None
+    steps = [s // item for s in x.strides[:last]]
+    start = sum((n - 1) * s for d, (n, s) in enumerate(zip(x.shape[:last], steps, strict=True)) if d in dims)
+    steps = [-s if d in dims else s for d, s in enumerate(steps)]
+    found = modules.layout.merge(x.shape[:last], [tuple(steps)], tuple(range(last)))
+    outer = len(found.shape) if last else 0
+    name, rows = modules.lower.NP_TYPES[bits], x.size // x.shape[last]
+    sizes = [x.shape[last], start, *found.shape[:outer], *found.strides[0][:outer]]
+    return _rows(("flip", bits, outer), lambda: modules.windows.flip(name, outer), x, rows, sizes)
+
+
+RUNS = {"tril": _triangle(False), "triu": _triangle(True), "flip": _flip}

@@ -62,6 +62,7 @@ class Modules(NamedTuple):
     service: Any
     taps: Any
     transpose: Any
+    windows: Any
 
 
 @functools.cache
@@ -70,7 +71,7 @@ def inductor() -> Modules | None:
     try:
         import ml_dtypes
 
-        from tocha.inductor import entry, grid, index, layout, lower, reduce, rows, scan, service, taps, transpose
+        from tocha.inductor import entry, grid, index, layout, lower, reduce, rows, scan, service, taps, transpose, windows
         from tocha.inductor import pointwise as kernels
     except ImportError:
         return None
@@ -78,7 +79,7 @@ def inductor() -> Modules | None:
     service.on_fork.append(_forget_pending)
     _cpu_memory.start()
     return (
-        Modules(entry, grid, index, layout, lower, kernels, reduce, rows, scan, service, taps, transpose)
+        Modules(entry, grid, index, layout, lower, kernels, reduce, rows, scan, service, taps, transpose, windows)
         if entry.usable()
         else None
     )
@@ -346,6 +347,7 @@ def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
         _native_attention,
         _native_grid,
         _native_index,
+        _native_moves,
         _native_norm,
         _native_pool,
         _native_prims,
@@ -361,6 +363,7 @@ def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
         _native_norm,
         _native_grid,
         _native_index,
+        _native_moves,
         scan,
         _native_products,
         _native_attention,
@@ -435,7 +438,7 @@ _BY_KIND = {
         standardize_backward batch_norm_given rms_norm rms_norm_backward""",
     "reduce": "all amax amin any argmax argmin count_nonzero max_dim mean min_dim mse mse_backward prod std sum var vector_norm normal_sums",
     "spread": "cross_entropy_backward place_one",
-    "copy": "cast clone conv conv_input keep where",
+    "copy": "cast clone conv conv_input keep where tril triu flip",
     "index": "embedding gather index cumsum reversed_cumsum cumprod cummax cummin",
     "mm": "mm mv linear linear_backward flash_attention flash_attention_backward",
     "pool": """

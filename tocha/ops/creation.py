@@ -398,10 +398,10 @@ def legacy_tensor(cls: type, *args: Any, device: Any = None, dtype: DType | None
 
 
 def from_host(values: Any, dtype: DType, device: Any) -> Tensor:
-    """A new tensor of a type and on a device from a NumPy array."""
+    """A tensor of a type and on a device from a new NumPy array, whose memory it may take."""
     where = to_device(device)
     with np.errstate(all="ignore"):
-        array = values.astype(dtype.np)
+        array = values.astype(dtype.np, copy=False)
     return wrap(for_device(where).from_host(array, where.index))
 
 
