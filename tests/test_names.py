@@ -149,3 +149,7 @@ def test_modules_can_be_imported_first():
 
 def test_every_name_that_is_listed_is_there():
     assert [name for name in dir(torch) if not hasattr(torch, name)] == []
+
+
+def test_modules_of_nn_need_no_import_of_their_own():
+    assert torch.nn.grad.conv2d_input and torch.nn.attention.SDPBackend and torch.nn.common_types

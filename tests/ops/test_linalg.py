@@ -131,3 +131,23 @@ def test_ldl_solves_indefinite_systems():
     packed, pivots = L.ldl_factor(a)
     b = torch.ones(3, 1, dtype=torch.float64)
     _close(a @ L.ldl_solve(packed, pivots, b), b)
+
+
+def test_norms_by_their_older_names():
+    a = torch.arange(12.0).reshape(3, 4)
+    torch.testing.assert_close(torch.frobenius_norm(a, 1), torch.tensor([3.7416575, 11.22497, 19.131126]))
+    assert torch.frobenius_norm(a, [0, 1], True).shape == (1, 1)
+    torch.testing.assert_close(torch.frobenius_norm(a, []), torch.tensor(22.494444))
+    with pytest.raises(RuntimeError, match="at most 2 dimensions"):
+        torch.frobenius_norm(torch.ones(2, 3, 4), (0, 1, 2))
+    torch.testing.assert_close(torch.nuclear_norm(a), torch.tensor(24.364631))
+    assert torch.nuclear_norm(a, True).shape == torch.nuclear_norm(a, (0, 1), True).shape == (1, 1)
+    torch.testing.assert_close(torch.nuclear_norm(torch.ones(2, 3, 4), dim=(0, 2)), torch.full((3,), 8**0.5))
+    with pytest.raises(RuntimeError, match="2-tuple"):
+        torch.nuclear_norm(a, 0)
+    torch.testing.assert_close(torch.norm_except_dim(a), torch.tensor([[3.7416575], [11.22497], [19.131126]]))
+    torch.testing.assert_close(torch.norm_except_dim(a, 2, -1), torch.tensor(22.494444))
+    assert torch.norm_except_dim(a, 1, 0).tolist() == [[6], [22], [38]]
+    assert torch.norm_except_dim(torch.ones(2, 3, 4), 2, 1).shape == (1, 3, 1)
+    with pytest.raises(IndexError, match="got 5"):
+        torch.norm_except_dim(a, 2, 5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tocha.nn import functional, init, utils
+from tocha.nn import attention, common_types, functional, grad, init, utils
 from tocha.nn.modules import *
 from tocha.nn.modules.module import Module
 from tocha.nn.parallel import DataParallel

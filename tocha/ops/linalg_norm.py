@@ -116,6 +116,34 @@ def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool 
     return found if keepdim else found.squeeze((d0, d1))
 
 
+@op("torch out")
+def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    """The 2-norm over up to two dimensions, all if `dim` is empty (torch docs: torch.norm, p="fro")."""
+    if isinstance(dim, (tuple, list)) and len(dim) > 2:
+        raise RuntimeError(f"frobenius_norm: Expected at most 2 dimensions, but got {len(dim)} dimensions instead.")
+    return vector_norm(input, 2, dim, keepdim)
+
+
+@op("torch out")
+def nuclear_norm(input: Tensor, *args: Any, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
+    """The sum of singular values, f(input, keepdim) or f(input, dim, keepdim) (torch docs: torch.norm, p="nuc")."""
+    if args and isinstance(args[0], bool):
+        (keepdim,) = args
+    else:
+        dim, keepdim = (*args, dim, keepdim)[:2] if len(args) != 1 else (args[0], keepdim)
+    return matrix_norm(input, "nuc", dim, keepdim)
+
+
+@op("torch")
+def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
+    """Norms over all dimensions but `dim`, kept; over all of them if it is -1 (Salimans and Kingma 2016, weight normalisation)."""
+    if dim == -1:
+        return vector_norm(v, pow)
+    kept = wrap_dim(dim, check_tensor(v, "norm_except_dim").ndim, "norm_except_dim")
+    others = [d for d in range(v.ndim) if d != kept]
+    return vector_norm(v, pow, others, True) if others else v.abs()
+
+
 def _needs_elements(name: str, ord: Any, a: Tensor, dims: tuple[int, ...]) -> None:
     if any(a._a.shape[d] == 0 for d in dims):
         raise RuntimeError(

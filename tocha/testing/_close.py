@@ -1,13 +1,15 @@
-"""assert_close (torch docs: torch.testing.assert_close)."""
+"""assert_close and the older assert_allclose (torch docs: torch.testing)."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tocha import dtypes
+from tocha.ops.creation import as_tensor
 from tocha.tensor import Tensor
 
 # Default (rtol, atol) by dtype (torch docs: torch.testing.assert_close); integers and bools must be equal.
@@ -39,6 +41,25 @@ def assert_close(
         if msg is None:
             raise
         raise AssertionError(msg(str(error)) if callable(msg) else msg) from None
+
+
+# Those of `assert_allclose`.
+_LOOSE = {dtypes.float16: (1e-3, 1e-3), dtypes.float32: (1e-4, 1e-5), dtypes.float64: (1e-5, 1e-8)}
+
+
+def assert_allclose(
+    actual: Any, expected: Any, rtol: float | None = None, atol: float | None = None, equal_nan: bool = True, msg: str = ""
+) -> None:
+    """Deprecated: `assert_close` with tolerances of its own and without a look at types (torch docs: torch.testing)."""
+    warnings.warn("torch.testing.assert_allclose() is deprecated: use torch.testing.assert_close()", FutureWarning, stacklevel=2)
+    if (rtol is None) != (atol is None):
+        missing = "rtol" if rtol is None else "atol"
+        raise ValueError(f"Both 'rtol' and 'atol' must be either specified or omitted, but got no {missing}.")
+    if rtol is None:
+        kinds = [x.dtype if isinstance(x, Tensor) else as_tensor(x).dtype for x in (actual, expected)]
+        pairs = [_LOOSE.get(kind, (0.0, 0.0)) for kind in kinds]
+        rtol, atol = (max(values) for values in zip(*pairs, strict=True))
+    assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=False, msg=msg or None)
 
 
 def _compare(a: Any, b: Any, place: str, options: dict[str, Any]) -> None:

@@ -153,18 +153,8 @@ def orthogonal(
     return parametrize.register_parametrization(module, name, parametrization, unsafe=True)
 
 
-def _norm_except_dim(v: Any, dim: int) -> Any:
-    """2-norms over all dimensions but `dim`, kept; over all of them if `dim` is −1."""
-    if dim == -1:
-        return tocha.linalg.vector_norm(v)
-    others = [d for d in range(v.dim()) if d != dim % v.dim()]
-    if not others:
-        return v.abs()
-    return tocha.linalg.vector_norm(v, 2, others, keepdim=True)
-
-
 def _weight_norm(v: Any, g: Any, dim: int) -> Any:
-    return v * (g / _norm_except_dim(v, dim))
+    return v * (g / tocha.norm_except_dim(v, 2, dim))
 
 
 class _WeightNorm(Module):
@@ -180,7 +170,7 @@ class _WeightNorm(Module):
 
     def right_inverse(self, weight: Any) -> tuple[Any, Any]:
         """Magnitudes and `weight` itself as the direction."""
-        return _norm_except_dim(weight, self.dim), weight
+        return tocha.norm_except_dim(weight, 2, self.dim), weight
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:

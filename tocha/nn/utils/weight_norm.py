@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from tocha.nn.modules.module import Module
 from tocha.nn.parameter import Parameter
-from tocha.nn.utils.parametrizations import _norm_except_dim, _weight_norm
+from tocha.nn.utils.parametrizations import _weight_norm
+from tocha.ops.linalg_norm import norm_except_dim
 
 __all__ = ["WeightNorm", "remove_weight_norm", "weight_norm"]
 
@@ -34,7 +35,7 @@ class WeightNorm:
         fn = WeightNorm(name, dim)
         weight = getattr(module, name)
         del module._parameters[name]
-        module.register_parameter(name + "_g", Parameter(_norm_except_dim(weight, fn.dim).data))
+        module.register_parameter(name + "_g", Parameter(norm_except_dim(weight, 2, fn.dim).data))
         module.register_parameter(name + "_v", Parameter(weight.data))
         setattr(module, name, fn.compute_weight(module))
         module.register_forward_pre_hook(fn)
