@@ -79,6 +79,7 @@ class Interpreter:
 
     def unwind(self, error: BaseException) -> None:
         """Go to the innermost handler of an exception."""
+        places = []
         while len(self.frames) > self._base:
             f = self.frames[-1]
             handler = decode(f.code).handlers[f.ip - 1]
@@ -89,7 +90,11 @@ class Interpreter:
                 f.stack.append(error)
                 f.ip = handler.target
                 return
+            places.append(f.where())
             self.frames.pop()
+        if self._base == 0:
+            for place in places:  # the traceback shows this file; say where the program was
+                error.add_note(f"  at {place}, compiled")
         raise error
 
     # ---- operations on values, plain

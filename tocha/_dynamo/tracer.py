@@ -18,6 +18,7 @@ from tocha._dynamo.generators import Generator
 from tocha._dynamo.sizes import VaryingSize
 from tocha._dynamo.world import DELETED, Known, Unentered, World
 from tocha.aot.trace import DataDependent
+from tocha.dispatch.override import DisableTorchFunction
 from tocha.nn import Module
 from tocha.tensor import Tensor
 
@@ -348,7 +349,8 @@ class Tracer(Attributes):
         if id(fn) in calls.torch_functions():
             return fn(*args, **kwargs)
         if fn in calls.ALLOWED:
-            return self.recorder.__torch_function__(fn, (), args, kwargs)
+            with DisableTorchFunction():
+                return self.recorder.__torch_function__(fn, (), args, kwargs)
         fn = getattr(fn, "_torchdynamo_orig_callable", fn)
         if not isinstance(fn, types.FunctionType):
             return self.call(fn, args, kwargs)
