@@ -7,7 +7,10 @@
 
 from __future__ import annotations
 
+from tocha._inductor import config
+from tocha._inductor.decompose import decompose
 from tocha._inductor.nodes import Wraps
+from tocha._inductor.options import compile, list_mode_options, list_options
 from tocha._inductor.row_kernels import Alone
 from tocha._inductor.schedule import schedule
 from tocha._inductor.simplify import simplify
@@ -32,4 +35,6 @@ def compile_graph(graph: Graph) -> Runner:
                 node.meta["alone"] = True
 
 
-__all__ = ["compile_graph"]
+compile_graph.prepare = decompose  # type: ignore[attr-defined]
+
+__all__ = ["compile", "compile_graph", "config", "list_mode_options", "list_options"]

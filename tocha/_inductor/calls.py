@@ -76,7 +76,11 @@ def is_small_product(a: Any, b: Any, m: int, n: int, k: int) -> bool:
 def _mm(node: Node) -> Call | None:
     a, b = (x.meta["val"] for x in node.args)
     ta, tb = node.kwargs["ta"], node.kwargs["tb"]
-    if a.ndim != 2 or b.ndim != 2 or a.dtype not in PLAIN or b.dtype is not a.dtype:
+    if b.ndim != 2 or a.dtype not in PLAIN or b.dtype is not a.dtype:
+        return None
+    if a.ndim > 2 and not ta and row_major(node.args[0]):
+        return _rows_times_matrix(node, tb)
+    if a.ndim != 2:
         return None
     (m, n), k = shape_of(node), a.shape[0 if ta else 1]
     if is_small_product(a, b, m, n, k):
@@ -89,6 +93,22 @@ def _mm(node: Node) -> Call | None:
         return a.dot(b) if out is None else out
 
     return dense(product) if min(m, n, k) > 0 else None
+
+
+def _rows_times_matrix(node: Node, tb: bool) -> Call | None:
+    """Many row-major matrices times one: a single product."""
+    a, shape = node.args[0].meta["val"], shape_of(node)
+    k, n = a.shape[-1], shape[-1]
+    rows, multiply = a.size // k, _native_products.multiply
+    if not rows * n:
+        return None
+
+    def product(a: Any, b: Any) -> Any:
+        a, b = a.reshape(rows, k), b.T if tb else b
+        out = multiply(a, b)
+        return (a.dot(b) if out is None else out).reshape(shape)
+
+    return dense(product)
 
 
 _SMALL: dict[tuple[bool, bool], Call] = {

@@ -14,7 +14,7 @@ import numpy as np
 
 from tocha._inductor import calls
 from tocha._inductor.access import contiguous
-from tocha._inductor.nodes import own_of, prim_name, shape_of
+from tocha._inductor.nodes import kind_of, own_of, prim_name, shape_of
 from tocha.aot import run
 from tocha.backends.meta import MetaArray
 from tocha.dtypes import HALF_NP
@@ -220,15 +220,26 @@ def _batch_norm_given(graph: Graph, node: Node) -> Values:
 
 
 def _linear(graph: Graph, node: Node) -> Values:
-    """A product that BLAS computes, and its bias as a pointwise sum, which fuses with what follows."""
+    """A product, and its bias as a pointwise sum, where that fuses with what follows, or BLAS multiplies and would add it apart."""
     x, weight, bias = node.args
     a, b, out = x.meta["val"], weight.meta["val"], node.meta["val"]
-    if a.ndim != 2 or b.ndim != 2 or bias is None or bias.meta["val"].dtype is not a.dtype:
+    if a.dtype not in calls.PLAIN or a.ndim < 2 or b.ndim != 2 or bias is None or not out.size or not a.size:
         return None
-    if not calls.is_small_product(a, b, *out.shape, a.shape[1]):
+    if b.dtype is not a.dtype or bias.meta["val"].dtype is not a.dtype:
+        return None
+    small = a.ndim == 2 and calls.is_small_product(a, b, *out.shape, a.shape[1])
+    if not small and not (_only_in_loops(node) and calls.row_major(x)):
         return None
     m = _Maker(graph, a.dtype)
     return m.rule("add", m.call(mm, (x, weight), out, ta=False, tb=True), bias)
+
+
+def _only_in_loops(node: Node) -> bool:
+    """Whether a value is read inside kernels only, directly or through views."""
+    users = list(node.users)
+    return bool(users) and all(
+        u.op != "output" and (kind_of(u) in ("loop", "reduce") or (kind_of(u) == "window" and _only_in_loops(u))) for u in users
+    )
 
 
 def _linear_backward(graph: Graph, node: Node) -> Values:

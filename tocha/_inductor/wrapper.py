@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
 from typing import Any
 
@@ -113,8 +114,7 @@ class _Writer:
         self._call(built)
 
     def _call(self, built: Built) -> None:
-        with jit.LOCK:
-            kernel = entry.build(built.kernel, built.grain)
+        kernel = _kernel(dataclasses.replace(built.kernel, name="fused"), built.grain)
         self.kernels.append(built)
         given = [self.known[n] for n in built.outputs]
         given += [self.known[n] if not offset else self._shifted(n, offset) for n, offset in built.inputs]
@@ -171,6 +171,13 @@ class _Writer:
         item = n.meta["val"].itemsize
         strides = tuple(s * item for s in access.steps)
         return f"restride({self.known[base]}, {shape_of(n)}, {strides}, {access.offset * item})"
+
+
+@functools.lru_cache(maxsize=4096)
+def _kernel(kernel: Any, grain: int) -> Any:
+    """The builtin of a kernel: equal ones, of one graph or of several, are one."""
+    with jit.LOCK:
+        return entry.build(kernel, grain)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,7 @@
     compile(function, inputs, compiler) -> callable(*inputs)
 
 `compiler(graph)` turns a graph of primitives into a callable from a list of arrays to a list of arrays, whose results share no
-memory with its inputs or each other: `by_running`, or the inductor's.
+memory with its inputs or each other: `by_running`, or the inductor's. If it has `prepare`, that may change a joint graph first.
 """
 
 from __future__ import annotations
@@ -55,6 +55,9 @@ def compile(function: Callable[..., Sequence[Any]], inputs: Sequence[Tensor], co
     recording = bool(state.grad)
     with journal.stage("trace to primitives"):
         traced = capture(function, inputs)
+    prepare = getattr(compiler, "prepare", None)
+    if prepare is not None:  # before it is decided what to save
+        prepare(traced.graph)
     if not traced.wanted:
         return Compiled(traced, _made(compiler, traced.graph, "inference"), None, [])
     with journal.stage("partition"):
