@@ -20,6 +20,7 @@ from tocha.compiler import (
     assume_constant_result,
     disable,
     is_compiling,
+    set_stance,
     substitute_in_graph,
 )
 from tocha.compiler import compile as _compile
@@ -46,9 +47,11 @@ def explain(f: Callable[..., Any], *extra_args: Any, **extra_kwargs: Any) -> Any
     return inner(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else inner
 
 
-def optimize(backend: Any = "inductor", *, nopython: bool = False, **options: Any) -> Callable[[Any], Any]:
+def optimize(
+    backend: Any = "inductor", *, nopython: bool = False, disable: bool = False, dynamic: bool | None = None, **hooks: Any
+) -> Callable[[Any], Any]:
     """torch.compile's older form, a decorator."""
-    return lambda fn: _compile(fn, backend=backend, fullgraph=nopython)
+    return lambda fn: _compile(fn, backend=backend, fullgraph=nopython, disable=disable, dynamic=dynamic)
 
 
 def graph_break(msg: str = "") -> None:
@@ -70,5 +73,5 @@ def mark_static(t: Any, index: Any = None) -> None:
 
 
 def run(fn: Any = None) -> Any:
-    """A function as it is."""
-    return fn
+    """A compiled function that captures nothing new: what isn't captured yet runs in plain Python. Without a function, a decorator."""
+    return run if fn is None else set_stance("eager_on_recompile")(fn)

@@ -30,30 +30,24 @@ def limit() -> int:
 
 
 _OFF = """
-allow_complex_guards_as_runtime_asserts allow_empty_graphs allow_unspec_int_on_nn_module compiled_autograd
-capture_autograd_function_enabled cprofile do_not_emit_runtime_asserts dont_skip_tracing enable_cpp_framelocals_guard_eval
-enable_compiler_collectives force_unspec_int_unbacked_size_like_on_torchrec_kjt
-inline_torch_dispatch_torch_compile issue_3_13_0_warning log_compilation_metrics log_graph_in_out_metadata
-nested_graph_breaks only_allow_pt2_compliant_ops print_graph_breaks print_specializations
-raise_on_ctx_manager_usage raise_on_backend_change record_compile_time_instruction_count
-replay_record_enabled report_all_guard_failures
-report_guard_failures run_gc_after_compile skip_code_recursive_on_recompile_limit_hit
-skip_nnmodule_hook_guards skip_torchrec specialize_float specialize_int trace_distributed translation_validation
-use_numpy_random_stream
+allow_complex_guards_as_runtime_asserts allow_empty_graphs allow_unspec_int_on_nn_module compiled_autograd cprofile do_not_emit_runtime_asserts
+dont_skip_tracing enable_compiler_collectives inline_torch_dispatch_torch_compile log_compilation_metrics nested_graph_breaks
+only_allow_pt2_compliant_ops print_graph_breaks print_specializations raise_on_backend_change raise_on_ctx_manager_usage
+record_compile_time_instruction_count replay_record_enabled report_all_guard_failures report_guard_failures run_gc_after_compile
+skip_code_recursive_on_recompile_limit_hit skip_nnmodule_hook_guards skip_torchrec specialize_float specialize_int trace_distributed
+translation_validation use_numpy_random_stream
 """.split()
 _ON = """
-allow_ignore_mark_dynamic allow_rnn assume_dunder_attributes_remain_unchanged capture_autograd_function capture_func_transforms
-enable_cpp_symbolic_shape_guards error_on_nested_fx_trace error_on_nested_jit_trace force_nn_module_property_static_shapes force_parameter_static_shapes
-guard_nn_modules guard_nn_modules_using_dict_tags inline_inbuilt_nn_modules optimize_ddp
-prefer_deferred_runtime_asserts_over_guards rewrite_assert_with_torch_assert skip_fsdp_guards skip_fsdp_hooks skip_tensor_guards_with_matching_dict_tags
-trace_numpy use_lazy_graph_module
+allow_rnn assume_dunder_attributes_remain_unchanged capture_autograd_function capture_func_transforms enable_cpp_symbolic_shape_guards
+error_on_nested_fx_trace error_on_nested_jit_trace force_nn_module_property_static_shapes force_parameter_static_shapes guard_nn_modules
+guard_nn_modules_using_dict_tags inline_inbuilt_nn_modules optimize_ddp prefer_deferred_runtime_asserts_over_guards
+rewrite_assert_with_torch_assert skip_fsdp_guards skip_fsdp_hooks skip_tensor_guards_with_matching_dict_tags trace_numpy use_lazy_graph_module
 """.split()
-_install(
-    __name__,
-    dict.fromkeys(_OFF, False)
-    | dict.fromkeys(_ON, True)
-    | {"log_level": 30, "output_code": False, "log_file_name": None, "output_graph_code": None, "numpy_default_float": "float64",
-       "numpy_default_complex": "complex128", "numpy_default_int": "int64", "debug_dir_root": "torch_compile_debug",
-       "repro_after": None, "repro_level": 2, "minimum_call_count": 1, "traceable_tensor_subclasses": set(),
-       "reorderable_logging_functions": set(), "ignore_logger_methods": set(), "constant_functions": {}, "compiled_autograd_kwargs_override": {}},
-)  # fmt: skip
+_OTHERS = {
+    "constant_functions": {}, "debug_dir_root": "torch_compile_debug", "ignore_logger_methods": set(), "log_file_name": None, "log_level": 30,
+    "minimum_call_count": 1, "numpy_default_complex": "complex128", "numpy_default_float": "float64", "numpy_default_int": "int64",
+    "output_code": False, "output_graph_code": None, "reorderable_logging_functions": set(), "repro_after": None, "repro_level": 2,
+    "traceable_tensor_subclasses": set(),
+}  # fmt: skip
+# Names that programs set and that change nothing here.
+_install(__name__, dict.fromkeys(_OFF, False) | dict.fromkeys(_ON, True) | _OTHERS)

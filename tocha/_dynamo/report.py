@@ -29,7 +29,9 @@ _TOGETHER = {
     "graph": ("graph_code",),
     "aot_joint_graph": ("aot_graphs",),
 }
-PARTS = frozenset(("guards", "breaks", "recompiles", "graph_code", "aot_graphs", "output_code", "kernel_code", "schedule", "times"))
+PARTS = frozenset(
+    ("guards", "breaks", "recompiles", "graph_code", "aot_graphs", "output_code", "kernel_code", "schedule", "times")
+)
 
 
 @contextlib.contextmanager
@@ -91,7 +93,10 @@ _REMEDIES = (
     ("raises ", "the exception leaves the compiled code; raise it before the tensors' work, or catch it inside"),
     ("a class is made", "define the class outside the function"),
     ("import ", "import at the top of the module"),
-    ("which exist only when the graph runs", "the program needs a value of a tensor: keep it in tensors (torch.where, masks, index_select)"),
+    (
+        "which exist only when the graph runs",
+        "the program needs a value of a tensor: keep it in tensors (torch.where, masks, index_select)",
+    ),
     ("a tensor from outside what was captured", "pass the tensor as an argument, or make it an attribute of the module"),
 )
 

@@ -61,7 +61,10 @@ def check(backend: str) -> Iterator[tuple[str, str]]:
             raise RuntimeError(f"{name} differs from eager's by {(want - have).abs().max().item():.2g}")
     warm = _fastest(lambda: _step(compiled, model, tokens))
     eager = _fastest(lambda: _step(eager_model, eager_model, tokens))
-    yield f"compile {backend}", f"ok: {found.op_count} operations in {found.graph_count} graph, forward and backward equal eager's"
+    yield (
+        f"compile {backend}",
+        f"ok: {found.op_count} operations in {found.graph_count} graph, forward and backward equal eager's",
+    )
     yield "", f"first step {1000 * cold:.0f} ms, then {1e6 * warm:.0f} µs; eager {1e6 * eager:.0f} µs"
 
 

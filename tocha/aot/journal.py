@@ -1,7 +1,7 @@
 """What compilation did, as events for whoever listens: the log, `explain()`, `tocha compile-report`. Nobody listening costs one look.
 
-    event ::= kind, subject, data      kind: see the calls of `note` in tocha._dynamo.report, tocha.aot.runtime
-    subject: the compiled function and the place in it, as `about` says; "time" events carry the seconds of a stage without its parts
+event ::= kind, subject, data      kind: see the calls of `note` in tocha._dynamo.report, tocha.aot.runtime
+subject: the compiled function and the place in it, as `about` says; "time" events carry the seconds of a stage without its parts
 """
 
 from __future__ import annotations

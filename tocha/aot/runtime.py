@@ -68,6 +68,7 @@ def compile(function: Callable[..., Sequence[Any]], inputs: Sequence[Tensor], co
 
 def _made(compiler: Compiler, graph: Graph, part: str) -> Run:
     """The compiler's callable; listeners are told what it was made of."""
+    graph.meta["part"] = part
     if not journal.listeners:
         return compiler(graph)
     text = graph.python_code("self").src

@@ -15,6 +15,8 @@ from pathlib import Path
 LIMIT = 256 * 2**20  # bytes kept; the files not used for longest go first
 _DIGEST = hashlib.sha256().digest_size
 _SUFFIX = ".o"
+#: Keys of what this process read or wrote.
+touched: dict[str, None] = {}
 
 
 def directory() -> Path:
@@ -54,6 +56,7 @@ def read(key: str) -> bytes | None:
         return None
     with contextlib.suppress(OSError):
         os.utime(path)
+    touched[key] = None
     return data
 
 
@@ -77,6 +80,7 @@ def write(key: str, data: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(hashlib.sha256(data).digest() + data)
         os.replace(temporary, folder / (key + _SUFFIX))
+        touched[key] = None
         temporary = None
         if key[0] == "0":  # now and then
             _evict(folder)
@@ -113,3 +117,30 @@ def usage() -> tuple[int, int]:
     """Number of kernels stored and their bytes."""
     entries = [e for e in _entries(directory()) if e[2].suffix == _SUFFIX]
     return len(entries), sum(size for _, size, _ in entries)
+
+
+_MAGIC = b"tocha kernels 1\n"
+
+
+def pack() -> tuple[bytes, list[str]] | None:
+    """What this process read or wrote, as one string of bytes, and its keys; None if that is nothing."""
+    kept = {key: data for key in list(touched) if (data := read(key)) is not None}
+    if not kept:
+        return None
+    body = b"".join(key.encode() + len(data).to_bytes(8, "little") + data for key, data in kept.items())
+    return _MAGIC + hashlib.sha256(body).digest() + body, list(kept)
+
+
+def unpack(packed: bytes) -> list[str] | None:
+    """Store what `pack` gave; the keys. None, and nothing stored, if it is damaged."""
+    start = len(_MAGIC) + _DIGEST
+    body = packed[start:]
+    if packed[: len(_MAGIC)] != _MAGIC or hashlib.sha256(body).digest() != packed[len(_MAGIC) : start]:
+        return None
+    keys, at = [], 0
+    while at < len(body):
+        key, size = body[at : at + 40].decode(), int.from_bytes(body[at + 40 : at + 48], "little")
+        write(key, body[at + 48 : at + 48 + size])
+        keys.append(key)
+        at += 48 + size
+    return keys

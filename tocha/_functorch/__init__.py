@@ -1,0 +1,1 @@
+"""torch._functorch: what backends import from there (torch docs: custom backends)."""
