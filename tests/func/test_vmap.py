@@ -175,3 +175,12 @@ def test_gradients_flow_through_vmap():
     vmap(lambda a: (a * w).sum() ** 2)(x).sum().backward()
     expected = torch.autograd.grad((x @ w).square().sum(), (x, w))
     torch.testing.assert_close((x.grad, w.grad), expected)
+
+
+def test_masked_scatter():
+    mask = torch.tensor([[True, False, True], [False, True, True]])
+    x, source = torch.zeros(2, 3), torch.arange(6.0).reshape(2, 3)
+    assert torch.vmap(torch.Tensor.masked_scatter)(x, mask, source).tolist() == [[0, 0, 1], [0, 3, 4]]
+    assert torch.vmap(lambda x, m: x.masked_scatter(m, torch.arange(3.0)))(x, mask).tolist() == [[0, 0, 1], [0, 0, 1]]
+    with pytest.raises(RuntimeError, match="the mask selects 2, source has 1"):
+        torch.vmap(lambda x, m: x.masked_scatter(m, torch.ones(1)))(x, mask)

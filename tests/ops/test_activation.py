@@ -104,3 +104,12 @@ def test_glu_and_prelu_shapes():
     assert w.grad.tolist() == [-3.0, -3.0]
     with pytest.raises(RuntimeError, match="channel size"):
         F.prelu(x, torch.ones(3))
+
+
+def test_softmax_of_a_number_is_a_tensor_of_its_own():
+    x = torch.tensor(3.0, requires_grad=True)
+    for function in (torch.softmax, torch.log_softmax, torch.nn.functional.softmin):
+        y = function(x, 0)
+        assert y._base is None and y.shape == ()
+        y.add_(1).backward()
+        assert x.grad == 0

@@ -53,3 +53,16 @@ def test_copies_and_likes_of_expanded_tensors():
     assert P.clone().stride() == P.stride()
     assert torch.ones(3, 3).masked_fill(torch.ones(3, 3).t() > 0, 1.0).stride() == (3, 1)
     assert torch.ones(3, 3).t().masked_fill(torch.ones(3, 3) > 0, 1.0).stride() == (3, 1)
+
+
+@pytest.mark.parametrize("n", [3, 200])
+def test_losses_of_each_element_lie_as_their_first_operand(n):
+    F = torch.nn.functional
+    a, b = torch.ones(n, n), torch.ones(n, n).t()
+    for loss in (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.soft_margin_loss):
+        assert loss(b, a, reduction="none").stride() == (1, n), loss
+        assert loss(a, b, reduction="none").stride() == (n, 1), loss
+    assert F.binary_cross_entropy_with_logits(b, a, reduction="none").stride() == (n, 1)  # target * input comes first
+    assert F.binary_cross_entropy_with_logits(a, b, reduction="none").stride() == (1, n)
+    x = torch.ones(n, n).t().requires_grad_()
+    assert torch.autograd.grad(F.mse_loss(x, b), x)[0].stride() == (n, 1)

@@ -279,7 +279,7 @@ def _normalised(name: str, rule: Any, input: Tensor, dim: int, dtype: Any) -> Te
         )
     if a.ndim == 0:
         wrap_dim(dim, 0, name)
-        return rule(input.reshape(1), dim=0).reshape(())
+        return rule(input.reshape(1), dim=0).reshape(()).clone()  # a tensor of its own, no view
     return rule(input, dim=wrap_dim(dim, a.ndim, name))
 
 

@@ -303,7 +303,7 @@ def binary_cross_entropy_with_logits(
     if check_tensor(target, "binary_cross_entropy_with_logits", "target", 2)._a.shape != input._a.shape:
         raise ValueError(f"Target size ({target.shape}) must be the same as input size ({input.shape})")
     if pos_weight is None:
-        losses = prims.bce_logits(input, target)
+        losses = prims.bce_logits(target, input)
     else:
         log_weight = (pos_weight - 1) * target + 1
         losses = (1 - target) * input + log_weight * _softplus(-input)

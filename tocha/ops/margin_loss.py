@@ -84,7 +84,7 @@ def soft_margin_loss(
 ) -> Tensor:
     """log(1 + e^(-target * input)) (torch docs: torch.nn.functional.soft_margin_loss)."""
     how = _reduction(reduction, size_average, reduce)
-    return reduced((-target * input).exp().log1p(), how)
+    return reduced((input * -target).exp().log1p(), how)
 
 
 @op("F")

@@ -143,12 +143,6 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     shape = broadcast_shapes("masked_scatter", input._a.shape, mask._a.shape)
     input = input if input._a.shape == shape else input.expand(shape)
     mask = mask if mask._a.shape == shape else mask.expand(shape)
-    wanted = int(mask._a.sum()) if not mask.is_meta else 0
-    if wanted > source._a.size:
-        raise RuntimeError(
-            f"masked_scatter: expected self and source to have same number of elements: the mask selects {wanted}, source has "
-            f"{source._a.size}"
-        )
     return prims.masked_scatter(input, mask, source)
 
 

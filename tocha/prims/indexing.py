@@ -335,5 +335,9 @@ def masked_scatter(xp: Any, input: Any, mask: Any, source: Any) -> Any:
     """A copy of input whose elements under the mask are source's first ones, in order."""
     out = input.copy("C")
     chosen = xp.flatnonzero(mask)
+    if chosen.size > source.size:
+        raise RuntimeError(
+            f"masked_scatter: expected self and source to have same number of elements: the mask selects {chosen.size}, source has {source.size}"
+        )
     out.reshape(-1)[chosen] = source.reshape(-1)[: chosen.size]
     return out

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tocha.backends.meta import MetaArray
+from tocha.backends.strides import settled, uneven
 from tocha.dispatch.prim import prim
 from tocha.prims.contract import constant, recording
 from tocha.prims.pointwise import pointwise
@@ -201,7 +202,7 @@ def _mse_vjp(g: Any, input: Any, target: Any, *, reduction: str, needs: Any) -> 
     if recording(g, input, target):
         of_input = g * (input - target) * (2 / max(input.numel(), 1) if reduction == "mean" else 2)
     else:
-        of_input = mse_backward(g, input, target, reduction=reduction)
+        of_input = mse_backward(g, input, target, reduction=reduction).contiguous()  # whatever the input's order
     return of_input if needs[0] else None, -of_input if needs[1] else None
 
 
@@ -216,7 +217,7 @@ def mse(xp: Any, input: Any, target: Any, *, reduction: str) -> Any:
     d = input - target
     d *= d
     if reduction == "none":
-        return d
+        return settled(d, (input, target), xp) if uneven((input, target)) else d
     return d.mean() if reduction == "mean" else d.sum()
 
 
@@ -235,8 +236,8 @@ def _bce_logits_input(g: Any, x: Any, y: Any) -> Any:
 
 
 bce_logits = pointwise(
-    "bce_logits", lambda o, x, y: o.add(o.sub(o.maximum(x, 0.0), o.mul(x, y)), o.log1p(o.exp(o.neg(o.abs(x))))), spell="",
-    vjp=(_bce_logits_input, lambda g, x: -g * x),
+    "bce_logits", lambda o, y, x: o.add(o.sub(o.maximum(x, 0.0), o.mul(x, y)), o.log1p(o.exp(o.neg(o.abs(x))))), spell="",
+    vjp=(lambda g, x: -g * x, _bce_logits_input),
 )  # fmt: skip
 bce = pointwise(
     "bce", lambda o, p, y: o.neg(o.add(
