@@ -129,12 +129,13 @@ class _Nest:
         if key.op != "put":
             value = Binary(key.op, Load("target", places["t"], key.type), value)
         step: tuple[Statement, ...] = (Store("target", places["t"], value),)
+        gathers = any(kind != "0" for kind in key.inner[-len(self.indices) :])  # one by one, which CPUs do faster than as vectors
         for d in range(key.dimensions - 1, -1, -1):
             size, low, high = Size(f"n{d}"), _ZERO, Size(f"n{d}")
             if d == key.shared:
                 low, high = Size("lo") * Size("block"), Binary("min", Size("hi") * Size("block"), size)  # type: ignore[assignment]
             last = d == key.dimensions - 1
-            step = (Loop(f"j{d}", low, high, step, "vector" if last and not key.serial else "serial"),)
+            step = (Loop(f"j{d}", low, high, step, "vector" if last and not key.serial and not gathers else "serial"),)
         return step
 
 

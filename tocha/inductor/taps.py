@@ -61,7 +61,9 @@ def make(key: Key) -> Kernel:
         total = value if total is None else total + value
     assert total is not None
     step = Store("out", unit * (m if key.columns else inner) + Index("j"), total)
-    body = (Loop("unit", Size("lo"), Size("hi"), (Loop("j", _ZERO, m if key.columns else inner, (step,), "vector"),)),)
+    moves = key.columns and key.taps == 1 and not key.weighted  # CPUs load one by one faster than they gather
+    loop = Loop("j", _ZERO, m if key.columns else inner, (step,), "serial" if moves else "vector")
+    body = (Loop("unit", Size("lo"), Size("hi"), (loop,)),)
     buffers = [Buffer("out", key.type), Buffer("x", key.type), Buffer("index", "i32")]
     buffers += [Buffer("weight", key.type)] if key.weighted else []
     buffers += [Buffer("used", "bool")] if key.partial else []
