@@ -283,7 +283,7 @@ class _Planner:
             if isinstance(item, Loops):
                 item.targets = [t for t in item.targets if t.buffer in read]
                 item.wanted = [n for n in item.reductions if n in read]
-                if item.values == set(item.wanted) and len(item.wanted) == 1:
+                if not item.targets and item.values == set(item.wanted) and len(item.wanted) == 1:
                     items[number] = Reduction(item.reductions[0], item.reads)
         items[:] = [item for item in items if not isinstance(item, Loops) or item.targets or item.wanted]
 

@@ -99,7 +99,7 @@ def _least(boundary: list[Node], late: set[Node]) -> list[Node]:
             flow.edge(into, out, 1)  # inputs are alive anyway
             continue
         flow.edge(into, out, size(node))
-        if not recomputable(node) or not node.all_input_nodes:
+        if not recomputable(node):
             flow.edge(source, into, _INFINITE)
         for read in node.all_input_nodes:
             flow.edge(number[read] + 1, into, _INFINITE)
