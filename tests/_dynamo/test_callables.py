@@ -9,9 +9,9 @@ import threading
 from typing import Any
 
 import pytest
-from tests._dynamo import helpers
 
 import tocha as torch
+from tests._dynamo import helpers
 from tocha import nn
 from tocha._dynamo.testing import CompileCounter
 
@@ -84,7 +84,10 @@ def test_compiled_functions_inside_others() -> None:
     def inner(x: Any) -> Any:
         return x * 2
 
-    assert torch.equal(torch.compile(lambda x: inner(x) + 1, backend=counter, fullgraph=True)(X), X * 2 + 1) and counter.frame_count == 1
+    assert (
+        torch.equal(torch.compile(lambda x: inner(x) + 1, backend=counter, fullgraph=True)(X), X * 2 + 1)
+        and counter.frame_count == 1
+    )
     model = nn.Sequential(torch.compile(nn.Linear(3, 3), backend=counter), nn.ReLU())
     assert torch.equal(torch.compile(model, backend=counter)(X), model(X))
 
@@ -137,6 +140,33 @@ def test_threads() -> None:
     for thread in threads:
         thread.join()
     assert results == {k: X.sum().item() * k for k in range(4)}
+
+
+def test_other_threads_run_eagerly_during_a_capture() -> None:
+    seen: list[Any] = []
+
+    def elsewhere() -> None:
+        seen.append((torch.ones(2) * 3).tolist())
+
+    class Wait:
+        def __index__(self) -> int:
+            thread = threading.Thread(target=elsewhere)
+            thread.start()
+            thread.join()
+            return 1
+
+    def backend(gm: Any, inputs: Any) -> Any:
+        Wait().__index__()
+        return gm.forward
+
+    wait = Wait()
+    torch.compile(lambda x: x * 2, backend=backend)(X)
+    from tocha.aot import trace
+
+    with trace.tracing(torch.fx.Graph()):
+        wait.__index__()
+        assert isinstance(torch.ones(2)._a, trace.TraceArray)
+    assert seen == [[3.0, 3.0]] * 2
 
 
 def test_logs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

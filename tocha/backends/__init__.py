@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -63,17 +64,18 @@ def _cuda(index: int) -> device:
 
 
 _traced: Any = None  # the namespace that stands in for the CPU's while a program is traced (tocha.aot.trace)
+_tracer = 0  # the thread that traces
 
 
 def trace_into(stand_in: Any) -> None:
-    """Have `stand_in` make the arrays of the CPU from now on; None ends it."""
-    global _traced
-    _traced = stand_in
+    """Have `stand_in` make the arrays of the CPU in this thread from now on; None ends it."""
+    global _traced, _tracer
+    _traced, _tracer = stand_in, get_ident()
 
 
 def while_traced(arrays: list[Any]) -> list[Any]:
     """The arrays, of which those with data become constants of the program while one is traced."""
-    if _traced is None:
+    if _traced is None or _tracer != get_ident():
         return arrays
     return [_traced.lift(a) if a.__class__ is np.ndarray else a for a in arrays]
 
@@ -81,7 +83,7 @@ def while_traced(arrays: list[Any]) -> list[Any]:
 def for_device(where: device) -> Any:
     """The backend module that makes arrays on `where`; RuntimeError says what is missing for it."""
     if where.type == "cpu":
-        return cpu if _traced is None else _traced
+        return cpu if _traced is None or _tracer != get_ident() else _traced
     if where.type == "meta":
         return meta
     if where.type == "cuda":
