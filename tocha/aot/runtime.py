@@ -17,8 +17,9 @@ import numpy as np
 from tocha.aot import journal, run
 from tocha.aot.joint import Result, Traced, capture
 from tocha.aot.partition import partition
-from tocha.autograd.graph import Node, Version, check_unchanged, version_of
+from tocha.autograd.graph import Node, Version, bump_all, check_unchanged, version_of
 from tocha.autograd.mode import no_grad, state
+from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, disabled_torch_function
 from tocha.dispatch.prim import edge_of
 from tocha.fx import Graph
 from tocha.tensor import Tensor, wrap
@@ -107,12 +108,25 @@ class Compiled:
         if self.backward is not None and (state.grad or self.always):
             self._record(inputs, outs, arrays[self.count :])
         results = [_result(r, inputs, outs) for r in traced.results]
-        for i, new in zip(traced.mutated, outs[traced.values :], strict=True):
-            with no_grad() if i in traced.unrecorded else contextlib.nullcontext():
-                inputs[i].copy_(new)
+        if traced.mutated:
+            self._write_back(inputs, outs[traced.values :])
         return [
             _view_of_input(r, inputs) if r.kind == "input view" else got for r, got in zip(traced.results, results, strict=True)
         ]
+
+    def _write_back(self, inputs: Sequence[Tensor], news: list[Tensor]) -> None:
+        """Copy new values into mutated inputs: those that are plain memory all at once."""
+        traced, plain = self.traced, []
+        for i, new in zip(traced.mutated, news, strict=True):
+            t, unrecorded = inputs[i], i in traced.unrecorded
+            if _is_plain(t, new) and (unrecorded or not (state.grad and (t._rg or new._rg))):
+                plain.append((t, new._a))
+                continue
+            with no_grad() if unrecorded else contextlib.nullcontext():
+                t.copy_(new)
+        for t, a in plain:
+            np.copyto(t._a, a)
+        bump_all([t for t, _ in plain], "copy_")
 
     def _record(self, inputs: Sequence[Tensor], outs: list[Tensor], saved: Arrays) -> None:
         traced = self.traced
@@ -126,6 +140,16 @@ class Compiled:
             outs[i]._rg, outs[i]._node, outs[i]._nr = True, node, number
         kept = {id(a) for a in saved}
         node.outputs_kept = [(version_of(o), o._a) for o in outs if id(o._a) in kept]
+
+
+def _is_plain(t: Tensor, new: Tensor) -> bool:
+    """Whether a copy of `new` into t is a copy of memory, and nobody listens."""
+    a, b = t._a, new._a
+    return (
+        not INTERPRETERS and not FUNCTION_MODES and (t.__class__ is Tensor or t.__class__.__torch_function__ is disabled_torch_function)
+        and a.__class__ is np.ndarray and a.flags.c_contiguous and a.flags.writeable and a.dtype is b.dtype and a.shape == b.shape
+        and (t._vc is None or t._vc.__class__ is Version)
+    )  # fmt: skip
 
 
 def _result(r: Result, inputs: Sequence[Tensor], outs: list[Tensor]) -> Any:
