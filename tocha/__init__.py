@@ -46,6 +46,7 @@ _LATER = {
         "threads": ("get_num_interop_threads", "get_num_threads", "set_num_interop_threads", "set_num_threads"),
         "func": ("vmap",),
         "compiler": ("compile",),
+        "_higher_order_ops": ("cond", "while_loop"),
         "settings": (
             "SymBool",
             "SymFloat",
@@ -53,7 +54,6 @@ _LATER = {
             "_assert",
             "are_deterministic_algorithms_enabled",
             "compiled_with_cxx11_abi",
-            "cond",
             "get_deterministic_debug_mode",
             "get_device_module",
             "get_float32_matmul_precision",
@@ -74,7 +74,6 @@ _LATER = {
             "sym_sqrt",
             "sym_sum",
             "use_deterministic_algorithms",
-            "while_loop",
         ),
         "_lowrank": ("lobpcg", "pca_lowrank", "svd_lowrank"),
         "_segments": ("embedding_bag", "segment_reduce"),

@@ -116,20 +116,6 @@ def get_device_module(device: Any = None) -> Any:
     return found
 
 
-def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()) -> Any:
-    """`true_fn(*operands)` if pred (a bool or one-element tensor), else `false_fn(*operands)`."""
-    return (true_fn if bool(pred) else false_fn)(*operands)
-
-
-def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any) -> Any:
-    """Apply `body_fn` to the carried values as long as `cond_fn` of them holds."""
-    carried = tuple(carried_inputs)
-    while bool(cond_fn(*carried)):
-        got = body_fn(*carried)
-        carried = got if isinstance(got, tuple) else tuple(got) if isinstance(got, list) else (got,)
-    return carried
-
-
 def _assert(condition: Any, message: str) -> None:
     """`assert`, as a function."""
     assert condition, message

@@ -157,7 +157,7 @@ def log_lines(event: Event) -> Iterator[tuple[str, str]]:
 
 def _advised(text: str, reason: str, hint: str = "") -> str:
     advice = remedy(reason, hint)
-    return f"{text}. {advice[0].upper()}{advice[1:]}" if advice else text
+    return f"{text}; remedy: {advice}" if advice else text
 
 
 # ---- what a graph was compiled to

@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tocha.backends.meta import MetaArray
 from tocha.fx import Graph, GraphModule, Node
 from tocha.fx.node import map_aggregate
 from tocha.nn import Module
 from tocha.overrides import BaseTorchFunctionMode
-from tocha.tensor import Tensor
+from tocha.tensor import Tensor, wrap
 from tocha.utils._python_dispatch import TorchDispatchMode
 from tocha.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
@@ -54,6 +55,7 @@ class _Recording(TorchDispatchMode):
 
     def bind(self, value: Any, node: Node) -> None:
         if isinstance(value, Tensor):
+            node.meta["val"] = wrap(MetaArray(value._a.shape, value._a.dtype, value._a.strides))
             self.nodes[id(value)] = node
             self.kept.append(value)
         elif isinstance(value, (tuple, list)):
@@ -115,26 +117,34 @@ def make_fx(
 
     @functools.wraps(f.forward if isinstance(f, Module) else f)
     def wrapped(*args: Any) -> GraphModule:
-        mode = _Recording(decomposition_table or {})
         leaves, spec = tree_flatten(args)
-        names = _names(f, args)
-        fresh = []
-        for leaf, wish in zip(leaves, names, strict=True):
-            node = mode.graph.placeholder(f"{wish}_1")
-            if isinstance(leaf, Tensor) and id(leaf) in mode.nodes:
-                leaf = leaf.view_as(leaf)  # given twice: two inputs
-            mode.bind(leaf, node)
-            fresh.append(leaf)
-        _current.append(mode)
-        try:
-            with mode, _Questions(mode):
-                out = f(*tree_unflatten(fresh, spec))
-        finally:
-            _current.pop()
-        mode.graph.output(tree_map(mode.node, out))
-        return GraphModule(mode.constants, mode.graph, getattr(f, "__name__", type(f).__name__))
+        names = [f"{name}_1" for name in _names(f, args)]
+        title = getattr(f, "__name__", type(f).__name__)
+        return record(lambda *fresh: f(*tree_unflatten(fresh, spec)), leaves, names, decomposition_table or {}, title)
 
     return wrapped
+
+
+def record(
+    function: Callable[..., Any], inputs: Sequence[Any], names: Sequence[str], table: Mapping[Any, Callable[..., Any]], title: str
+) -> GraphModule:  # fmt: skip
+    """The graph of the operators that `function(*inputs)` calls."""
+    mode = _Recording(table)
+    fresh = []
+    for leaf, wish in zip(inputs, names, strict=True):
+        node = mode.graph.placeholder(wish)
+        if isinstance(leaf, Tensor) and id(leaf) in mode.nodes:
+            leaf = leaf.view_as(leaf)  # given twice: two inputs
+        mode.bind(leaf, node)
+        fresh.append(leaf)
+    _current.append(mode)
+    try:
+        with mode, _Questions(mode):
+            out = function(*fresh)
+    finally:
+        _current.pop()
+    mode.graph.output(tree_map(mode.node, out))
+    return GraphModule(mode.constants, mode.graph, title)
 
 
 def _names(f: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:
