@@ -26,7 +26,7 @@ BUDGETS: dict[str, tuple[frozenset[str], int]] = {
         frozenset("""tensor storage sharing dtypes device dispatch prims autograd backends threads settings""".split()),
         13_000,
     ),
-    "kernels": (frozenset({"backends/native"}), 5_000),
+    "kernels": (frozenset({"native"}), 5_000),
     "compiler": (frozenset("fx aot _inductor inductor _dynamo compiler".split()), 18_000),
     "ops": (frozenset({"ops"}), 10_000),
 }
@@ -64,9 +64,9 @@ def code_lines(source: str) -> int:
 
 
 def part_of(path: Path) -> str:
-    """Name of the module or folder directly under tocha/ that `path` belongs to; `backends/native` for the front of the CPU's kernels."""
+    """Name of the module or folder directly under tocha/ that `path` belongs to; `native` for the front of the CPU's kernels."""
     part = path.relative_to(ROOT / "tocha").parts[0].removesuffix(".py")
-    return "backends/native" if part == "backends" and path.name.lstrip("_").startswith("native") else part
+    return "native" if part in ("backends", "prims") and path.name.lstrip("_").startswith("native") else part
 
 
 def main(argv: list[str] | None = None) -> int:
