@@ -6,7 +6,7 @@ import pytest
 
 import tocha as torch
 from tocha.backends import native_lists
-from tocha.ops import rows
+from tocha.prims import native_rows as rows
 
 SHAPES = [(8, 8), (64,), (3,), (1,), (0,), (5, 7, 3), (300, 17), ()]
 OPTIONS = [

@@ -11,7 +11,7 @@ from typing import Any
 
 import tocha
 from tocha.nn.parameter import gradients
-from tocha.ops.rows import SCALE, alike, fused_update, reduced
+from tocha.prims.native_rows import SCALE, alike, fused_update, reduced
 from tocha.tensor import Tensor
 
 __all__ = ["GradScaler", "OptState"]

@@ -11,7 +11,7 @@ from tocha.dispatch.registry import NAMESPACES, op
 from tocha.ops.convert import clone, copy_
 from tocha.ops.creation import zero_
 from tocha.ops.linalg_norm import norms_at_once
-from tocha.ops.rows import Rule, alike, fused_update
+from tocha.prims.native_rows import Rule, alike, fused_update
 from tocha.prims.rounding import clamp_high, clamp_low
 from tocha.tensor import Tensor, wrap
 
@@ -122,7 +122,7 @@ def _bound(tensor_rule: Any) -> Callable[..., Any]:
 # ---- natively, all tensors in one call
 
 
-# What operators do to elements (tocha.ops.rows.OnElements), by what their operands are: x, y, z elements, n a number.
+# What operators do to elements (tocha.prims.native_rows.OnElements), by what their operands are: x, y, z elements, n a number.
 _ELEMENTS: dict[tuple[str, str], Callable[..., Any]] = {
     ("add", "xy"): lambda o, x, y, *, alpha: o.plus_scaled(x, y, alpha),
     ("add", "xn"): lambda o, x, *, number: o.shifted(x, number),

@@ -9,10 +9,10 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.dispatch.registry import op
-from tocha.ops import rows
 from tocha.ops.arguments import Number, check_dtype, check_tensor, wrap_dim, wrap_dims
 from tocha.ops.join import stack
 from tocha.ops.linalg import check_inexact, check_matrix, check_square, svdvals
+from tocha.prims import native_rows as rows
 from tocha.prims import reduce as prims
 from tocha.tensor import Tensor, wrap
 

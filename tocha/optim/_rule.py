@@ -1,6 +1,6 @@
 """Update rules, stated once: `rule(o, param, grad, states…, **numbers) -> (param, states…)`, a function of operations `o`.
 
-`OnTensors` has them on tensors, in place; `tocha.ops.rows` runs the same rule natively for all parameters at once. What an operation
+`OnTensors` has them on tensors, in place; `tocha.prims.native_rows` runs the same rule natively for all parameters at once. What an operation
 returns stands for its first operand, which on tensors is changed.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import tocha
-from tocha.ops.rows import Rule, fused_update
+from tocha.prims.native_rows import Rule, fused_update
 from tocha.tensor import Tensor
 
 from ._common import add_quotient_, add_scaled_, regularised, scale_, snapshot

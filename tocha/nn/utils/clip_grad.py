@@ -10,7 +10,7 @@ from typing import Any
 import tocha
 from tocha.nn.parameter import gradients
 from tocha.ops.linalg_norm import norms
-from tocha.ops.rows import SCALE, Rule, fused_update
+from tocha.prims.native_rows import SCALE, Rule, fused_update
 
 __all__ = [
     "clip_grad_norm",
