@@ -182,3 +182,22 @@ def test_leaves_written_to_without_history() -> None:
     (y,) = compiled(f, x)(x)
     y.sum().backward()
     assert x.tolist() == [2.0, 2.0] and x.grad.tolist() == [4.0, 4.0]
+
+
+def test_views_have_the_history_they_had() -> None:
+    """Views of inputs made while recording was on, off, or by detach."""
+
+    def f(x: Any) -> list[Any]:
+        with torch.no_grad():
+            off = x.t()
+        with torch.enable_grad():
+            on = x.t()
+            y = x * 2
+        return [off, on, x.detach(), y, y.t()]
+
+    x = torch.ones(2, 3, requires_grad=True) * 1
+    for mode in (True, False):
+        with torch.set_grad_enabled(mode):
+            got = compiled(f, x)(x)
+        assert [t.requires_grad for t in got] == [True, True, False, True, True]
+        assert [t.grad_fn is not None for t in got] == [False, True, False, True, True]

@@ -38,6 +38,8 @@ class Result:
     strides: tuple[int, ...] = ()
     offset: int = 0
     value: Any = None
+    recorded: bool = False  # whether a view has a history of its own
+    cut: bool = False  # whether it was detached
 
 
 @dataclasses.dataclass
@@ -156,11 +158,15 @@ def _note(
     if owner is not None:
         if a.dtype != arrays[owner].dtype:
             raise Unsupported("a result is a view of an input as another type")
-        return Result("input view", owner, a.shape, strides, (a.offset - a.buffer.offset) // item)
+        return Result("input view", owner, a.shape, strides, (a.offset - a.buffer.offset) // item, None, *_history(r))
     base = r._view.base if r._view is not None else None
     if base is not None and shared[id(a.buffer)] > 1 and base._a.whole() and a.dtype == base._a.dtype:
-        return Result("value view", value(base), a.shape, strides, (a.offset - a.buffer.offset) // item)
+        return Result("value view", value(base), a.shape, strides, (a.offset - a.buffer.offset) // item, None, *_history(r))
     return Result("value", value(r))
+
+
+def _history(r: Tensor) -> tuple[bool, bool]:
+    return r.grad_fn is not None, not r.requires_grad
 
 
 def _placeholders_first(graph: Graph) -> None:

@@ -18,7 +18,7 @@ from tocha.aot import journal, run
 from tocha.aot.joint import Result, Traced, capture
 from tocha.aot.partition import partition
 from tocha.autograd.graph import Node, Version, bump_all, check_unchanged, version_of
-from tocha.autograd.mode import no_grad, state
+from tocha.autograd.mode import no_grad, set_grad_enabled, state
 from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, disabled_torch_function
 from tocha.dispatch.prim import edge_of
 from tocha.fx import Graph
@@ -158,13 +158,20 @@ def _result(r: Result, inputs: Sequence[Tensor], outs: list[Tensor]) -> Any:
     if r.kind == "input":
         return inputs[r.index]
     if r.kind == "value view":
-        return outs[r.index].as_strided(r.shape, r.strides, r.offset)
+        return _view(r, outs[r.index], 0)
     return r.value
 
 
 def _view_of_input(r: Result, inputs: Sequence[Tensor]) -> Tensor:
     x = inputs[r.index]
-    return x.as_strided(r.shape, r.strides, x.storage_offset() + r.offset)
+    return _view(r, x, x.storage_offset())
+
+
+def _view(r: Result, x: Tensor, start: int) -> Tensor:
+    """The view of x, with a history if the function's had one, whatever mode is on now."""
+    with contextlib.nullcontext() if bool(state.grad) is r.recorded or not x.requires_grad else set_grad_enabled(r.recorded):
+        view = x.as_strided(r.shape, r.strides, start + r.offset)
+        return view.detach() if r.cut and x.requires_grad else view
 
 
 class CompiledBackward(Node):
