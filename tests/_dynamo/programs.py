@@ -32,14 +32,39 @@ class Program:
     def tensor(self) -> str:
         t = self.r.choice(self.tensors)
         return self.r.choice(
-            [t, t, t, f"({t} + {self.number()})", f"torch.tanh({t})", f"({t} * {self.r.choice(self.tensors)})", f"{t}.clamp(-2, 2)", f"state.w * {t}",
-             f"({t} @ {self.r.choice(self.tensors)}).tanh()", f"{t}.t()", f"torch.where({t} > 0, {t}, {self.number()})", f"{t}[0]", "table.get('t', a)"]
-        )  # fmt: skip
+            [
+                t,
+                t,
+                t,
+                f"({t} + {self.number()})",
+                f"torch.tanh({t})",
+                f"({t} * {self.r.choice(self.tensors)})",
+                f"{t}.clamp(-2, 2)",
+                f"state.w * {t}",
+                f"({t} @ {self.r.choice(self.tensors)}).tanh()",
+                f"{t}.t()",
+                f"torch.where({t} > 0, {t}, {self.number()})",
+                f"{t}[0]",
+                "table.get('t', a)",
+            ]
+        )
 
     def number(self) -> str:
         n = self.r.choice(self.numbers)
         return self.r.choice(
-            [n, n, str(self.r.randint(-2, 3)), f"({n} + 1)", f"len(items)", f"({n} * 2 % 5)", "state.k", f"len(table)", "a.shape[0]", "COUNT", "TOTAL[0]"]
+            [
+                n,
+                n,
+                str(self.r.randint(-2, 3)),
+                f"({n} + 1)",
+                "len(items)",
+                f"({n} * 2 % 5)",
+                "state.k",
+                "len(table)",
+                "a.shape[0]",
+                "COUNT",
+                "TOTAL[0]",
+            ]
         )
 
     def broken(self) -> str:
@@ -48,14 +73,31 @@ class Program:
 
     def condition(self) -> str:
         return self.r.choice(
-            [f"{self.number()} > 1", f"{self.r.choice(self.tensors)}.sum() > 0", "'t' in table", f"{self.number()} == {self.number()}", "items",
-             "isinstance(items[0], int) if items else True", f"{self.broken()} > 0.5", "state.flag"]
-        )  # fmt: skip
+            [
+                f"{self.number()} > 1",
+                f"{self.r.choice(self.tensors)}.sum() > 0",
+                "'t' in table",
+                f"{self.number()} == {self.number()}",
+                "items",
+                "isinstance(items[0], int) if items else True",
+                f"{self.broken()} > 0.5",
+                "state.flag",
+            ]
+        )
 
     def statement(self) -> None:
         choices = [self.assign] * 4 + [self.write] * 4 + [self.in_place] * 2
         if self.depth < 3:
-            choices += [self.branch, self.branch, self.loop, self.attempt, self.function, self.context, self.comprehend, self.generate]
+            choices += [
+                self.branch,
+                self.branch,
+                self.loop,
+                self.attempt,
+                self.function,
+                self.context,
+                self.comprehend,
+                self.generate,
+            ]
         self.r.choice(choices)()
 
     def block(self) -> None:
@@ -79,17 +121,44 @@ class Program:
     def write(self) -> None:
         self.put(
             self.r.choice(
-                [f"items.append({self.tensor()})", f"items.append({self.number()})", f"table['t'] = {self.tensor()}", f"table[{self.number()}] = {self.number()}",
-                 f"state.k = {self.number()}", f"state.w = {self.tensor()}", "items[:] = items[1:]", "TOTAL[0] = (TOTAL[0] + 1) % 3", "COUNT = (COUNT + 1) % 4",
-                 "table.pop('t', None)", "items.reverse()", f"state.seen.append({self.number()})", "state.flag = not state.flag",
-                 f"table.setdefault('l', []).append({self.number()})", "items = [*items, n]", "table = {**table, 'x': n}", "state.me = state", "items.append(table)"
-                 if self.r.random() < 0.1 else "state.alias = items", f"state.add({self.tensor()})"]
+                [
+                    f"items.append({self.tensor()})",
+                    f"items.append({self.number()})",
+                    f"table['t'] = {self.tensor()}",
+                    f"table[{self.number()}] = {self.number()}",
+                    f"state.k = {self.number()}",
+                    f"state.w = {self.tensor()}",
+                    "items[:] = items[1:]",
+                    "TOTAL[0] = (TOTAL[0] + 1) % 3",
+                    "COUNT = (COUNT + 1) % 4",
+                    "table.pop('t', None)",
+                    "items.reverse()",
+                    f"state.seen.append({self.number()})",
+                    "state.flag = not state.flag",
+                    f"table.setdefault('l', []).append({self.number()})",
+                    "items = [*items, n]",
+                    "table = {**table, 'x': n}",
+                    "state.me = state",
+                    "items.append(table)" if self.r.random() < 0.1 else "state.alias = items",
+                    f"state.add({self.tensor()})",
+                ]
             )
-        )  # fmt: skip
+        )
 
     def in_place(self) -> None:
         t = self.r.choice(self.tensors)
-        self.put(self.r.choice([f"{t} = {t} * 1", f"{t} += 1", f"{t}.mul_(0.5)", f"{t}[0] = {self.number()}", f"state.w.add_(0.25)", f"{t}.detach().view(-1)[0] = 1"]))
+        self.put(
+            self.r.choice(
+                [
+                    f"{t} = {t} * 1",
+                    f"{t} += 1",
+                    f"{t}.mul_(0.5)",
+                    f"{t}[0] = {self.number()}",
+                    "state.w.add_(0.25)",
+                    f"{t}.detach().view(-1)[0] = 1",
+                ]
+            )
+        )
 
     def branch(self) -> None:
         self.put(f"if {self.condition()}:")
@@ -100,7 +169,15 @@ class Program:
 
     def loop(self) -> None:
         i = self.fresh("i")
-        self.put(self.r.choice([f"for {i} in range({self.r.randint(1, 3)}):", f"for {i}, _ in enumerate(items[:2]):", f"for {i}, _ in zip([1, 2], 'ab'):"]))
+        self.put(
+            self.r.choice(
+                [
+                    f"for {i} in range({self.r.randint(1, 3)}):",
+                    f"for {i}, _ in enumerate(items[:2]):",
+                    f"for {i}, _ in zip([1, 2], 'ab'):",
+                ]
+            )
+        )
         self.numbers.append(i)
         self.block()
         self.put(f"    if {self.condition()}: {self.r.choice(['break', 'continue'])}" if self.r.random() < 0.4 else "    pass")
@@ -109,7 +186,19 @@ class Program:
     def attempt(self) -> None:
         self.put("try:")
         self.block()
-        self.put("    " + self.r.choice([f"if {self.condition()}: raise ValueError({self.number()})", "table['nothing']", "items[99]", "pass", "a.nothing", "int('x')"]))
+        self.put(
+            "    "
+            + self.r.choice(
+                [
+                    f"if {self.condition()}: raise ValueError({self.number()})",
+                    "table['nothing']",
+                    "items[99]",
+                    "pass",
+                    "a.nothing",
+                    "int('x')",
+                ]
+            )
+        )
         self.put("except (ValueError, KeyError) as e:" if self.r.random() < 0.3 else "except Exception as e:")
         self.put("    items.append(str(e))")
         if self.r.random() < 0.4:
@@ -137,7 +226,11 @@ class Program:
         self.block()
 
     def comprehend(self) -> None:
-        self.put(f"items.extend([{self.tensor()} * j for j in range(2)])" if self.r.random() < 0.5 else f"table.update({{j: {self.number()} for j in range(2)}})")
+        self.put(
+            f"items.extend([{self.tensor()} * j for j in range(2)])"
+            if self.r.random() < 0.5
+            else f"table.update({{j: {self.number()} for j in range(2)}})"
+        )
 
     def generate(self) -> None:
         name, t = self.fresh("g"), self.fresh("t")

@@ -303,7 +303,7 @@ def test_plain_python_past_the_limit() -> None:
                     raise KeyError(1)
                 except KeyError as inner:
                     out.append(type(inner.__context__))
-        return [*out, [j * n for j in range(n)], {**{"a": n}}, f"{n!r:>3}"]
+        return [*out, [j * n for j in range(n)], {"a": n}, f"{n!r:>3}"]
 
     compiled = torch.compile(f, backend="eager")
     with warnings.catch_warnings():

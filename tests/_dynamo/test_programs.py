@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests._dynamo import helpers
-from tests._dynamo.programs import Program, State
 
 import tocha as torch
+from tests._dynamo import helpers
+from tests._dynamo.programs import Program, State
 
 
 def load(seed: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
