@@ -59,6 +59,7 @@ class Modules(NamedTuple):
     reduce: Any
     rows: Any
     scan: Any
+    search: Any
     service: Any
     taps: Any
     transpose: Any
@@ -71,7 +72,21 @@ def inductor() -> Modules | None:
     try:
         import ml_dtypes
 
-        from tocha.inductor import entry, grid, index, layout, lower, reduce, rows, scan, service, taps, transpose, windows
+        from tocha.inductor import (
+            entry,
+            grid,
+            index,
+            layout,
+            lower,
+            reduce,
+            rows,
+            scan,
+            search,
+            service,
+            taps,
+            transpose,
+            windows,
+        )
         from tocha.inductor import pointwise as kernels
     except ImportError:
         return None
@@ -79,7 +94,7 @@ def inductor() -> Modules | None:
     service.on_fork.append(_forget_pending)
     _cpu_memory.start()
     return (
-        Modules(entry, grid, index, layout, lower, kernels, reduce, rows, scan, service, taps, transpose, windows)
+        Modules(entry, grid, index, layout, lower, kernels, reduce, rows, scan, search, service, taps, transpose, windows)
         if entry.usable()
         else None
     )
@@ -353,6 +368,7 @@ def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
         _native_prims,
         _native_products,
         _native_rows,
+        _native_search,
     )
     from tocha.backends import _native_conv as conv
     from tocha.backends import _native_scan as scan
@@ -368,6 +384,7 @@ def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
         _native_products,
         _native_attention,
         _native_pool,
+        _native_search,
         conv,
     )
     return {name: run for family in families for name, run in family.RUNS.items()}
@@ -437,7 +454,7 @@ _BY_KIND = {
         softmax softmax_backward log_softmax log_softmax_backward logsumexp cross_entropy standardize
         standardize_backward batch_norm_given rms_norm rms_norm_backward""",
     "reduce": "all amax amin any argmax argmin count_nonzero max_dim mean min_dim mse mse_backward prod std sum var vector_norm normal_sums",
-    "spread": "cross_entropy_backward place_one",
+    "spread": "cross_entropy_backward place_one searchsorted",
     "copy": "cast clone conv conv_input keep where tril triu flip",
     "index": "embedding gather index cumsum reversed_cumsum cumprod cummax cummin",
     "mm": "mm mv linear linear_backward flash_attention flash_attention_backward",
