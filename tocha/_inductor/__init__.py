@@ -7,8 +7,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tocha._inductor import config
 from tocha._inductor.decompose import decompose
+from tocha._inductor.freeze import freeze
 from tocha._inductor.nodes import Wraps
 from tocha._inductor.options import compile, list_mode_options, list_options
 from tocha._inductor.row_kernels import Alone
@@ -18,8 +22,12 @@ from tocha._inductor.wrapper import Runner, wrap_up
 from tocha.fx import Graph, Node
 
 
-def compile_graph(graph: Graph) -> Runner:
-    """Compile a graph of primitives (tocha.aot). The result maps a list of arrays to a list of new arrays."""
+def compile_graph(graph: Graph, constants: Mapping[int, Any] | None = None) -> Runner:
+    """Compile a graph of primitives (tocha.aot). The result maps a list of arrays to a list of new arrays.
+
+    `constants`: arrays that never change, by the number of their placeholder (tocha._inductor.freeze)."""
+    if constants:
+        freeze(graph, constants)
     simplify(graph)
     graph.lint()
     given_memory: set[Node] = set()

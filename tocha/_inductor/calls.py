@@ -13,7 +13,7 @@ import numpy as np
 
 from tocha._inductor.nodes import own_of, prim_name, shape_of
 from tocha.aot import run
-from tocha.backends import _native_products, cpu
+from tocha.backends import _native_conv, _native_products, cpu
 from tocha.dispatch.prim import Prim
 from tocha.fx import Node
 from tocha.inductor import entry, jit, rows
@@ -119,6 +119,28 @@ _SMALL: dict[tuple[bool, bool], Call] = {
 }
 
 
+# ---- convolutions
+
+
+def _conv(node: Node) -> Call | None:
+    """With a constant weight, which is packed once."""
+    x, weight, bias = node.args
+    if (
+        weight.target is not run.constant
+        or (bias is not None and bias.target is not run.constant)
+        or x.meta["val"].dtype not in PLAIN
+    ):
+        return None
+    kwargs, otherwise, forward, kept = node.kwargs, by_eager(node), _native_conv.forward, dict[Any, Any]()
+    sizes = shape_of(node)[2:]
+
+    def call(x: Any, weight: Any, bias: Any) -> Any:
+        out = forward(x, weight, bias, sizes=sizes, kept=kept, **kwargs)
+        return otherwise(x, weight, bias) if out is None else out
+
+    return call
+
+
 # ---- cross entropy
 
 
@@ -187,7 +209,7 @@ def _cross_entropy_backward(node: Node) -> Call | None:
 
 
 _DIRECT: dict[str, Callable[[Node], Call | None]] = {
-    "mm": _mm, "cross_entropy": _cross_entropy, "cross_entropy_backward": _cross_entropy_backward,
+    "mm": _mm, "conv": _conv, "cross_entropy": _cross_entropy, "cross_entropy_backward": _cross_entropy_backward,
 }  # fmt: skip
 
 __all__ = ["by_eager", "caller", "dense", "is_dense", "is_small_product", "row_major"]

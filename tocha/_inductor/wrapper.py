@@ -130,6 +130,11 @@ class _Writer:
     def _extern(self, node: Node) -> None:
         if node.target is operator.getitem:
             return  # taken apart where its operand is made
+        if node.target is run.constant:
+            array = run.laid_out(node.args[0].array, node.meta["val"].strides)
+            self.known[node] = self._global("constant", array)
+            self.borrowed.add(self.known[node])
+            return
         args = map_arg(node.args, lambda n: _Source(self._array(n)))
         function = calls.caller(node)
         dense = calls.is_dense(function)

@@ -103,8 +103,19 @@ def _lines(
     return [line(*numbers) for numbers in zip(*each, _three(lows, 0), _three(outputs, 1), strict=True)]
 
 
-def forward(x: Any, weight: Any, bias: Any, *, stride: Shape, padding: Pairs, dilation: Shape, groups: int, sizes: Shape) -> Any:
-    """`conv` (tocha.prims.convolution) with outputs of `sizes`."""
+def forward(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    *,
+    stride: Shape,
+    padding: Pairs,
+    dilation: Shape,
+    groups: int,
+    sizes: Shape,
+    kept: dict[Any, Any] | None = None,
+) -> Any:
+    """`conv` (tocha.prims.convolution) with outputs of `sizes`. `kept`: where a call with a constant weight and bias keeps them packed."""
     o, per, kernel = weight.shape[0], weight.shape[1], weight.shape[2:]
     shape = (x.shape[0], o, *sizes)
     taps = _product(kernel)
@@ -120,7 +131,7 @@ def forward(x: Any, weight: Any, bias: Any, *, stride: Shape, padding: Pairs, di
         return _lines(conv.forward_line, x.shape[2:], kernel, stride, padding, dilation, sizes)
 
     steps = (o // groups * per * taps, per * taps, taps)
-    return _convolve(key, lines, _merged(x, kernel, stride, padding), x, weight, bias, shape, groups, steps)
+    return _convolve(key, lines, _merged(x, kernel, stride, padding), x, weight, bias, shape, groups, steps, kept)
 
 
 def input_gradient(
@@ -169,6 +180,7 @@ def _convolve(
     shape: Shape,
     groups: int,
     steps: tuple[int, int, int],
+    kept: dict[Any, Any] | None = None,
 ) -> Any:
     """The result of `shape`. `steps`: from a group's, an output's and a channel's weight to the next."""
     channels, outputs = x.shape[1] // groups, shape[1] // groups
@@ -193,9 +205,13 @@ def _convolve(
         return conv.plan(
             geometry if deep else depthwise.single(geometry), found, shape[0], groups, channels // each, outputs, x_steps, out_steps, steps[0],
             (steps[1], steps[2] * each), threads.get_num_threads(), tall=1 if deep else depthwise.tall(found),
+            before=kept is not None,
         )  # fmt: skip
 
-    plan, compute = native.remember(key, make), _compute(x.dtype)
+    plan, compute = native.remember((key, kept is not None), make), _compute(x.dtype)
+    if kept and key in kept:
+        call(main, plan, out, x, *kept[key])
+        return out
     if deep and not plan.packed_size:
         packed = np.ascontiguousarray(weight)
     elif pack is not None:
@@ -207,6 +223,8 @@ def _convolve(
     if bias is not None:
         given = bias.reshape(groups, -1)
         row.reshape(groups, -1)[:, : given.shape[1]] = given
+    if kept is not None:
+        kept[key] = packed, row
     call(main, plan, out, x, packed, row)
     return out
 

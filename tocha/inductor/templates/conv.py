@@ -348,12 +348,12 @@ def boxes(lines: list[Line], samples: int, planes: int, limit: int) -> list[int]
 def plan(
     g: Geometry, lines: list[Line], samples: int, groups: int, channels: int, outputs: int, x_strides: Shape, out_strides: Shape,
     weight_group: int, weight_steps: tuple[int, int], slots: int, aside: int = 0, tall: int = 1,
-    x_group: int = 0,
+    x_group: int = 0, before: bool = False,
 ) -> Plan:  # fmt: skip
     """The plan of a call; strides in elements: x and out (n, c, d, h, w), weight from a group, an output and a channel to the next.
 
     `aside`: elements of scratch wanted before the packed input; `tall` is for `depthwise`; `x_group`: from a group of
-    x to the next, if not its channels.
+    x to the next, if not its channels; `before`: weights are packed beforehand, however few units read them.
     """
     planes = list(itertools.product(*[range(len(line.origins)) for line in lines]))
     phases = list(itertools.product(*[line.phases for line in lines]))
@@ -370,7 +370,7 @@ def plan(
     size = boxes(lines, samples, len(planes), max(_SCRATCH // block, 1))
     counts = _counts(lines, samples, size)
     narrow = _INSIDE // (sum(tap_counts) * rows)
-    inside = not aside and sum(tap_counts) * channels * rows > _INSIDE and narrow * sum(tap_counts) >= _LEAST_STEPS * len(phases)
+    inside = not (aside or before) and sum(tap_counts) * channels * rows > _INSIDE and narrow * sum(tap_counts) >= _LEAST_STEPS * len(phases)
     if inside:
         cut = -(-channels // -(-channels // min(block, narrow)))
         several = boxes(lines, samples, len(planes), max(_SCRATCH // cut, 1))
