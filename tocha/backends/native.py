@@ -416,6 +416,14 @@ def resampling() -> Any:
 
 
 @functools.cache
+def searching() -> Any:
+    """The module of search in sorted rows."""
+    from tocha.backends import _native_search
+
+    return _native_search
+
+
+@functools.cache
 def recurrent() -> Any:
     """The module of recurrent layers on kernels."""
     from tocha.backends import _native_recurrent

@@ -90,14 +90,23 @@ def kthvalue(xp: Any, input: Any, *, k: int, dim: int, keepdim: bool) -> Any:
     return _pick(xp, input, found, dim, keepdim)
 
 
+def _ranked(xp: Any, x: Any, k: int, dim: int) -> Any:
+    """Index, along a dimension which it keeps, of the element at place k of a stable sort; of what has no NaN."""
+    value = xp.partition(x, k, axis=dim)[(slice(None),) * dim + (slice(k, k + 1),)]
+    equal = x == value
+    rank = k - xp.count_nonzero(x < value, axis=dim, keepdims=True)  # among its equals
+    return (xp.cumsum(equal, axis=dim) > rank if rank.any() else equal).argmax(axis=dim, keepdims=True)
+
+
 def _middle(xp: Any, input: Any, dim: int, ignore_nan: bool) -> Any:
     """Index of the lower median along a dimension, which it keeps; a NaN, if any, unless ignored."""
     n = input.shape[dim]
-    lead = (slice(None),) * dim
+    missing = xp.isnan(input) if input.dtype.kind == "f" else None
+    if input.size and (missing is None or not missing.any()):
+        return _ranked(xp, input, (n - 1) // 2, dim)
     ranked = order(xp, input, dim, False)
-    if input.dtype.kind != "f":
-        return ranked[(*lead, slice((n - 1) // 2, (n - 1) // 2 + 1))]
-    missing = xp.isnan(input)
+    if missing is None:
+        return ranked[(slice(None),) * dim + (slice((n - 1) // 2, (n - 1) // 2 + 1),)]
     known = n - missing.sum(axis=dim, keepdims=True)
     at = xp.maximum(known - 1, 0) // 2 if ignore_nan else xp.where(known < n, known, (n - 1) // 2)
     return xp.take_along_axis(ranked, at, dim)
@@ -182,13 +191,20 @@ def unique_rows(xp: Any, rows: Any, consecutive: bool) -> tuple[Any, Any, Any]:
     return ordered[new], inverse, counts
 
 
+def _searchable(xp: Any, flat: Any) -> bool:
+    """Whether equal elements look alike: neither NaN nor zeros of both signs."""
+    return flat.dtype.kind in "biu" or (flat.dtype.kind == "f" and not bool((xp.isnan(flat) | (flat == 0)).any()))
+
+
 @prim("unique", "sort", outputs=("values", "inverse", "counts"), tags=("dynamic",))
 def unique(xp: Any, input: Any, *, dim: int | None, consecutive: bool, inverse: bool) -> Any:
     """Distinct elements, or slices along `dim`. Without `inverse`, which takes sorting indices, the second result is empty."""
-    if dim is None and not consecutive and not inverse:
-        flat = xp.sort(input.reshape(-1))
-        values, _, counts = unique_rows(xp, flat.reshape(-1, 1), True)
-        return values[:, 0], xp.zeros(0, "int64"), counts
+    flat = input.reshape(-1)
+    if dim is None and not consecutive and (not inverse or (flat.size and _searchable(xp, flat))):
+        values, _, counts = unique_rows(xp, xp.sort(flat).reshape(-1, 1), True)
+        if not inverse:
+            return values[:, 0], xp.zeros(0, "int64"), counts
+        return values[:, 0], xp.searchsorted(values[:, 0], flat).astype("int64", copy=False).reshape(input.shape), counts
     if dim is None:
         values, number, counts = unique_rows(xp, input.reshape(-1, 1), consecutive)
         return values[:, 0], number.reshape(input.shape), counts
