@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tocha
+import tocha as torch
 
 
 def test_frombuffer_shares_memory():
@@ -54,3 +55,30 @@ def test_the_array_interface_shares_memory_both_ways() -> None:
         np.asarray(tocha.ones(2, requires_grad=True))
     kept = np.asarray(tocha.full((100,), 3.0))  # its tensor is gone
     assert kept.sum() == 300
+
+
+def test_casts_to_float8_types_without_infinity_saturate() -> None:
+    values = torch.tensor([464.1, 500.0, 1e9, float("inf"), -500.0, -float("inf"), 440.0, -0.0])
+    want = [448.0, 448.0, 448.0, 448.0, -448.0, -448.0, 448.0, -0.0]
+    for source in (values, values.double()):
+        assert source.to(torch.float8_e4m3fn).float().tolist() == want
+    assert torch.tensor([500.0, float("inf")], dtype=torch.float8_e4m3fn).float().tolist() == [448.0, 448.0]
+    assert torch.tensor(np.array([1000]), dtype=torch.float8_e4m3fn).float().tolist() == [448.0]
+    written = torch.zeros(3, dtype=torch.float8_e4m3fn)
+    written[0] = 470.0
+    written[1:] = torch.tensor([600.0, -700.0])
+    assert written.float().tolist() == [448.0, 448.0, -448.0]
+    assert torch.tensor([float("nan")]).to(torch.float8_e4m3fn).float().isnan().all()
+    assert torch.tensor([1e9]).to(torch.float8_e5m2).float().tolist() == [float("inf")]
+
+
+def test_float8_e8m0fnu_has_neither_sign_nor_zero() -> None:
+    values = torch.tensor([-1.0, 3.0, 0.0, -0.0, -500.0, 1e-44, float("inf"), float("nan")])
+    assert values.to(torch.float8_e8m0fnu).view(torch.uint8).tolist() == [127, 129, 0, 0, 136, 0, 255, 255]
+
+
+def test_complex_numbers_without_imaginary_part_become_real_ones() -> None:
+    assert float(torch.tensor(1.5 + 0j)) == 1.5
+    assert int(torch.tensor(2 + 0j)) == 2
+    with pytest.raises(RuntimeError, match="imaginary part"):
+        float(torch.tensor(1 + 1j))

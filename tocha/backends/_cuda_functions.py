@@ -182,7 +182,7 @@ class Functions:
             return Functions.cast(table[a.view(np.uint8).astype(np.int32)], dtype)
         if dtype in _BYTES:
             values = cuda.to_host(a if have.kind == "f" else a.astype(_FLOAT32))
-            return cuda.from_host(values.astype(dtype), a.device.id)
+            return cuda.from_host(cpu.cast(values, dtype), a.device.id)
         if (have in _BITS and dtype != _FLOAT32) or (dtype in _BITS and have != _FLOAT32):
             return a.astype(_FLOAT32).astype(dtype)
         return a.astype(dtype)

@@ -10,6 +10,7 @@ import sys
 import threading
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tocha.backends import _cpu_checks, _cpu_losses, _cpu_memory, _cpu_sums, native
@@ -240,12 +241,29 @@ def owns_memory(a: Any) -> bool:
 
 def cast(a: Any, dtype: Any) -> Any:
     """The values as another type, a itself if it has that type."""
+    if dtype in _SATURATED and a.dtype is not dtype:
+        a = _SATURATED[dtype](a.astype(np.float32))
     return a.astype(dtype, copy=False)
 
 
 def converted(a: Any, dtype: Any) -> Any:
     """The values as another type, in memory of their own."""
+    if dtype in _SATURATED and a.dtype is not dtype:
+        a = _SATURATED[dtype](a.astype(np.float32))
     return a.astype(dtype)
+
+
+def rounded(value: float, dtype: Any) -> Any:
+    """A number as a NumPy scalar of a floating type, cast as arrays are; without NumPy's warnings."""
+    return cast(np.asarray(np.float32(value)), dtype)[()] if dtype in _SATURATED else dtype.type(value)
+
+
+# float8 types into which torch casts otherwise than ml_dtypes: float8_e4m3fn has no infinity and takes its largest number,
+# float8_e8m0fnu has neither sign nor zero.
+_SATURATED = {
+    np.dtype(ml_dtypes.float8_e4m3fn): lambda a: np.clip(a, -448, 448),
+    np.dtype(ml_dtypes.float8_e8m0fnu): lambda a: np.maximum(np.abs(a), np.float32(2.0**-127)),
+}
 
 
 _THROUGH = {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
-from tocha.backends import for_device, namespace
+from tocha.backends import cpu, for_device, namespace
 from tocha.device import Size, preserve_format, strided
 from tocha.device import device as Device
 from tocha.dispatch.inplace import assign, check_writable, mutated, store
@@ -26,7 +26,7 @@ def make(shape: Shape, dtype: DType, device: Device, fill: Any = None) -> Tensor
     """A new contiguous tensor; `fill` None leaves it uninitialised."""
     if fill is not None and (fill or fill.__class__ is not int):
         too_large_is_inf = dtype in dtypes.HALF and not isinstance(fill, complex)
-        fill = dtype.np.type(float(fill)) if too_large_is_inf else scalar_of(fill, dtype)
+        fill = cpu.rounded(float(fill), dtype.np) if too_large_is_inf else scalar_of(fill, dtype)
     try:
         return wrap(for_device(device).filled(shape, dtype.np, fill, device.index))
     except ValueError:
@@ -171,7 +171,10 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     """A new leaf tensor with a copy of the data: numbers, nested sequences, arrays, tensors (torch docs: torch.tensor)."""
     array, found = _to_array(data, check_dtype(dtype, "tensor"))
     where = _device_of_data(data, device)
-    out = wrap(np.array(array, dtype=found.np, copy=True) if array.dtype is not found.np or array is data else array)
+    if array.dtype is not found.np:
+        out = wrap(cpu.converted(np.asarray(array), found.np))
+    else:
+        out = wrap(np.array(array) if array is data else array)
     if where.type != "cpu":
         out = out.to(where)
     return with_grad(out, requires_grad)
@@ -250,7 +253,7 @@ def _plain_numbers(data: Any, dtype: DType | None) -> tuple[Any, DType] | None:
     if found.category == dtypes.INTEGRAL and (kind == "f" or found is not dtypes.int64):
         return None
     with np.errstate(all="ignore"):
-        return array.astype(found.np, copy=False), found
+        return cpu.cast(array, found.np), found
 
 
 def _cast_array(values: Any, found: DType, leaves: Sequence[Any]) -> Any:
@@ -268,7 +271,7 @@ def _cast_array(values: Any, found: DType, leaves: Sequence[Any]) -> Any:
                 raise RuntimeError(f"value cannot be converted to type {found.name} without overflow") from error
             raise RuntimeError(f"Overflow when unpacking long: {error}") from error
     if found in dtypes.HALF and found is not dtypes.float16:
-        return np.array(values, np.float32).astype(target)
+        return cpu.cast(np.array(values, np.float32), target)
     try:
         return np.array(values, target)
     except (TypeError, ValueError) as error:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tocha.autograd.graph import UNCOUNTED, version_of
 from tocha.autograd.mode import state
-from tocha.backends import namespace
+from tocha.backends import cpu, namespace
 from tocha.backends.meta import MetaArray
 from tocha.backends.native import LEAST
 from tocha.dispatch.inplace import assign, check_writable, mutated
@@ -454,8 +454,10 @@ def _check_value(value: Any, input: Tensor) -> None:
 
 
 def _rounded(value: Any, input: Tensor) -> Any:
-    """A number for a half-precision tensor: what is too large is infinite, where fill_ would refuse it."""
-    return float(input._a.dtype.type(value)) if input._a.dtype in HALF_NP and not isinstance(value, complex) else value
+    """A number for a half-precision tensor: what is too large is cast as in `to`, where fill_ would refuse it."""
+    if input._a.dtype not in HALF_NP or isinstance(value, complex):
+        return value
+    return float(cpu.rounded(float(value), input._a.dtype))
 
 
 def _spread(value: Tensor, target: Tensor) -> Tensor:

@@ -157,7 +157,12 @@ def _number(kind: type) -> Callable[[Tensor], Any]:
     def convert(input: Tensor) -> Any:
         if input._a.size != 1:
             raise ValueError("only one element tensors can be converted to Python scalars")
-        return kind(input.item())
+        value = input.item()
+        if kind is not complex and isinstance(value, complex):
+            if value.imag != 0:
+                raise RuntimeError(f"value cannot be converted to type {kind.__name__}: its imaginary part is not 0 ({value})")
+            value = value.real
+        return kind(value)
 
     return convert
 
