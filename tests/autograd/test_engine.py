@@ -248,3 +248,31 @@ def test_grad_outputs_take_the_outputs_type():
     assert (g.dtype, g.tolist()) == (torch.float32, [2, 2])
     with pytest.raises(RuntimeError, match="non-empty inputs"):
         torch.autograd.grad(x.sum(), [])
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_a_gradient_lies_in_memory_as_its_leaf_does(create_graph: bool) -> None:
+    x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+    w = torch.arange(6.0).reshape(3, 2)
+    (x.t() * x.t() * w).sum().backward(create_graph=create_graph)
+    assert x.grad.stride() == (3, 1)
+    assert x.grad.view(-1).tolist() == [0.0, 4.0, 16.0, 6.0, 24.0, 50.0]
+    if create_graph:
+        (second,) = torch.autograd.grad(x.grad.sum(), x)
+        assert second.tolist() == [[0.0, 4.0, 8.0], [2.0, 6.0, 10.0]]
+    turned = torch.ones(3, 2).t().requires_grad_()
+    (turned * 2).sum().backward(create_graph=create_graph)
+    assert turned.grad.stride() == (1, 2)
+    gaps = torch.ones(4, 6)[:, ::2].requires_grad_()
+    gaps.t().backward(torch.ones(4, 3).t().contiguous(), create_graph=create_graph)
+    assert gaps.grad.stride() == (3, 1)
+
+
+@pytest.mark.parametrize("leaf", [True, False])
+def test_a_hook_may_not_change_the_type_of_a_gradient(leaf: bool) -> None:
+    x = torch.ones(2, requires_grad=True)
+    y = x * 2
+    (x if leaf else y).register_hook(lambda g: g.double())
+    with pytest.raises(RuntimeError, match="hook has changed the type of value"):
+        y.sum().backward()
+    assert x.grad is None

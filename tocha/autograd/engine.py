@@ -13,6 +13,8 @@ import numpy as np
 from tocha.autograd.graph import AccumulateGrad, GradientEdge, Node
 from tocha.autograd.mode import state
 from tocha.backends import namespace
+from tocha.backends.strides import is_dense
+from tocha.device import contiguous_format
 from tocha.dispatch.override import hide_overrides, overridable, restore_overrides, user_code
 from tocha.tensor import Tensor, wrap
 
@@ -153,6 +155,10 @@ def _check_hook_result(got: Any, given: Tensor) -> None:
         raise TypeError(f"expected a tensor or None from the hook, but got {type(got).__name__}")
     if got.shape != given.shape:
         raise RuntimeError(f"hook has changed the size of value: {list(given.shape)} became {list(got.shape)}")
+    if got.dtype is not given.dtype or got.device != given.device:
+        raise RuntimeError(
+            f"hook has changed the type of value (was {given.dtype} on {given.device}, got {got.dtype} on {got.device})"
+        )
 
 
 def _post_hooks(node: Node, outs: Sequence[Any], grad: Any) -> Sequence[Any]:
@@ -200,11 +206,14 @@ def _accumulate(leaf: Tensor, grad: Tensor, create_graph: bool, references: int)
         raise RuntimeError(
             f"backward returned an invalid gradient - got {list(a.shape)} but expected shape compatible with {list(own.shape)}"
         )
-    if create_graph:
-        leaf._grad = grad if leaf._grad is None else leaf._grad + grad
-    elif leaf._grad is not None:
-        leaf._grad.add_(grad)
-    elif references <= 2 and grad._vc is None and not grad._rg and a.strides == own.strides and _owns(grad, a):
+    if leaf._grad is not None:
+        if create_graph:
+            leaf._grad = leaf._grad + grad
+        else:
+            leaf._grad.add_(grad)
+    elif a.strides != own.strides and any(n != 1 and s != t for n, s, t in zip(a.shape, a.strides, own.strides, strict=True)):
+        leaf._grad = _laid_out(leaf, grad)
+    elif create_graph or (references <= 2 and grad._vc is None and not grad._rg and a.strides == own.strides and _owns(grad, a)):
         leaf._grad = grad
     else:  # `.grad` is changed in place later: it must not share memory with a gradient someone else holds
         leaf._grad = grad.detach().clone()
@@ -213,6 +222,15 @@ def _accumulate(leaf: Tensor, grad: Tensor, create_graph: bool, references: int)
         extra.first_use = None
         for hook in tuple(extra.post_accumulate.values()):
             _call(hook, leaf)
+
+
+def _laid_out(leaf: Tensor, grad: Tensor) -> Tensor:
+    """A copy of the gradient with the leaf's strides, as torch keeps `.grad` (programs call `p.grad.view(-1)`); contiguous where
+    the leaf's memory has gaps or overlaps."""
+    if not is_dense(leaf._a):
+        return grad.clone(memory_format=contiguous_format)
+    new: Tensor = grad.detach().new_empty_strided(leaf.shape, leaf.stride())
+    return new.copy_(grad)
 
 
 def _owns(grad: Tensor, array: Any) -> bool:
