@@ -131,6 +131,7 @@ def test_duck_types():
     assert (torch.ones(1) + d)[0] == "add"
     assert custom(d)[0] == "custom" and custom(1) == "plain"
     assert is_tensor_like(d) and not is_tensor_like(3)
+    assert torch.is_tensor(d) is False and torch.is_storage(d) is False  # plain questions: nobody is asked
     with pytest.raises(TypeError, match=r"Multiple dispatch failed for 'torch.sin'"):
         torch.sin(d)
 

@@ -83,3 +83,11 @@ def test_noncontiguous_target_in_place():
 def test_out_must_have_the_results_type():
     with pytest.raises(RuntimeError, match="Expected out tensor to have dtype"):
         torch.gather(torch.zeros(2, 2), 1, torch.zeros(2, 2, dtype=torch.int64), out=torch.zeros(2, 2, dtype=torch.float64))
+
+
+def test_index_select_of_the_first_dimension_out_of_range_is_an_index_error():
+    for index in (2, -1):
+        with pytest.raises(IndexError, match="out of bounds"):
+            torch.zeros(2, 3).index_select(0, torch.tensor([index]))
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        torch.zeros(2, 0).index_select(0, torch.tensor([2]))

@@ -6,7 +6,8 @@
 gives `torch.clamp`, `Tensor.clamp`, `Tensor.clamp_`, `torch.clamp_` and `torch.clamp(..., out=)`. Spelling words:
 `torch`, `method`, `inplace`, `out` (accepts out=; `strictout`: of
 the result's own type only; `typedout`: whose type is the default for dtype=), `property`, or a namespace, possibly with
-another name: `F`, `linalg:norm`, `special:expit`. Each public function asks for overrides (`__torch_function__`, modes) first.
+another name: `F`, `linalg:norm`, `special:expit`. Each public function asks for overrides (`__torch_function__`, modes) first,
+except under `bare`, which is `torch` for a plain question about Python objects.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def add_spellings(name: str, function: Callable[..., Any], words: list[str], inp
         spelled = other or name
         if space in ("inplace", "out", "strictout", "typedout"):
             continue
-        if space == "method":
+        if space == "bare":
+            _enter("torch", spelled, function)
+        elif space == "method":
             setattr(Tensor, spelled, public(function, spelled, "Tensor"))
         elif space == "property":
             setattr(Tensor, spelled, overridable_property(function))

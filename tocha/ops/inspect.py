@@ -105,13 +105,13 @@ def dim_order(input: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]
     return tuple(sorted(range(input.ndim), key=lambda d: -strides[d]))
 
 
-@op("torch")
+@op("bare")
 def is_tensor(obj: Any) -> bool:
     """Whether the object is a tensor."""
     return isinstance(obj, Tensor)
 
 
-@op("torch")
+@op("bare")
 def is_storage(obj: Any) -> bool:
     """Whether the object is a storage."""
     return isinstance(obj, (TypedStorage, UntypedStorage))

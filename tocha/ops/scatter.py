@@ -179,7 +179,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
         if i._a.size != 1 or int(i.item()) != 0:
             raise IndexError("index_select(): Index to scalar can have only 1 value, 0")
         return input.clone()
-    check_range(i, input._a.shape[d], d, error=RuntimeError)
+    check_range(i, input._a.shape[d], d, error=RuntimeError if d or not input._a.size else IndexError)
     return prims.index(input, i, dims=(d,))
 
 
