@@ -108,7 +108,9 @@ def build_parser() -> argparse.ArgumentParser:
     demo.add_argument("--predict", action="store_true", help="only load the checkpoint and predict")
 
     doctor = command("doctor", _doctor, "show versions and devices, and check a training step on each device")
-    doctor.add_argument("--compile", action="store_true", help="check torch.compile instead: numbers against eager, times cold and warm")
+    doctor.add_argument(
+        "--compile", action="store_true", help="check torch.compile instead: numbers against eager, times cold and warm"
+    )
     report = command("compile-report", _compile_report, "run a script and write what torch.compile did as an HTML page")
     report.add_argument("-o", "--output", default="compile-report.html", help="the page to write")
     report.add_argument("script", help="the Python script")

@@ -177,7 +177,9 @@ class set_stance(contextlib.ContextDecorator):
         self._cell[0] = stance
 
     def __enter__(self) -> None:
-        if len(self._before) > 1 or self._cell[0] != self._stance:  # entered again, or as a decorator after the stance was put back
+        if (
+            len(self._before) > 1 or self._cell[0] != self._stance
+        ):  # entered again, or as a decorator after the stance was put back
             self._before.append(self._cell[0])
         self._cell[0] = self._stance
 

@@ -89,7 +89,9 @@ def _decode(code: types.CodeType) -> Code:
         for name, arg in _normal(raw, keywords):
             if name in _JUMPS:
                 jumps.append(len(out))
-            if (name == "LOAD_GLOBAL" and arg in _FRAME_READERS) or (name in ("LOAD_ATTR", "LOAD_METHOD") and arg in _FRAME_ATTRIBUTES):
+            if (name == "LOAD_GLOBAL" and arg in _FRAME_READERS) or (
+                name in ("LOAD_ATTR", "LOAD_METHOD") and arg in _FRAME_ATTRIBUTES
+            ):
                 unsupported = unsupported or f"{arg}, which looks at frames"
             if name not in SUPPORTED:
                 unsupported = unsupported or f"opcode {name}"

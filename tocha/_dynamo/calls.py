@@ -54,7 +54,14 @@ _STORE_NAMES = frozenset(
 )
 #: Builtins that take any object and ask it nothing.
 INDIFFERENT: tuple[Any, ...] = (callable,)
-_INLINED_OURS = ("tocha.nn.modules", "tocha.nn.attention", "tocha.autograd.mode", "tocha.nn.parallel", "tocha.demo", "tocha._dynamo.verify", "tocha._higher_order_ops",
+_INLINED_OURS = (
+    "tocha.nn.modules",
+    "tocha.nn.attention",
+    "tocha.autograd.mode",
+    "tocha.nn.parallel",
+    "tocha.demo",
+    "tocha._dynamo.verify",
+    "tocha._higher_order_ops",
     "tocha.utils._pytree",
 )
 _NOT_INLINED = frozenset(

@@ -99,7 +99,8 @@ _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --mark: #c2410c }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem }
 h2 { margin: 2.5rem 0 .5rem; border-bottom: 1px solid var(--line) } h3 { margin: 1.2rem 0 .3rem; font-size: 1rem }
-table { border-collapse: collapse; width: 100% } th, td { text-align: left; vertical-align: top; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line) }
+table { border-collapse: collapse; width: 100% } th, td { text-align: left; vertical-align: top;
+  padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line) }
 td.n, th.n { text-align: right } code, pre { font: 13px/1.45 ui-monospace, monospace } td code { overflow-wrap: anywhere }
 pre { overflow-x: auto; padding: .6rem; border: 1px solid var(--line); border-radius: 6px; margin: .4rem 0 }
 summary { cursor: pointer } details details { margin-left: 1rem } .break { color: var(--mark) } .quiet { opacity: .7 }

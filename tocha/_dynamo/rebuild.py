@@ -155,7 +155,9 @@ class Rebuilder:
 
     def _object(self, v: Any, kind: type) -> str:
         """An instance of a Python class, by its contents."""
-        if not all(b in _BASES or b.__flags__ & (1 << 9) or issubclass(b, Exception) for b in kind.__mro__) or kind.__module__.startswith("tocha.nn"):
+        if not all(
+            b in _BASES or b.__flags__ & (1 << 9) or issubclass(b, Exception) for b in kind.__mro__
+        ) or kind.__module__.startswith("tocha.nn"):
             raise Unmakeable(v, f"an object of class {kind.__name__} was made, which can't be made again from its parts")
         if isinstance(v, tuple):
             name = self._let(

@@ -125,7 +125,9 @@ class Recorder(BaseTorchFunctionMode):
         before = self.nodes_of(args, kwargs)
         if self.varying:
             args, kwargs = sizes.concrete(args), sizes.concrete(kwargs)
-        memory = [(t._a.buffer, t._a.buffer.version) for t in tensors_in([*args, *kwargs.values()]) if t._a.__class__ is TraceArray]
+        memory = [
+            (t._a.buffer, t._a.buffer.version) for t in tensors_in([*args, *kwargs.values()]) if t._a.__class__ is TraceArray
+        ]
         out = func(*args, **kwargs)
         self.record(func, name, before, out, any(b.version != version for b, version in memory))
         return out

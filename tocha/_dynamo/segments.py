@@ -32,7 +32,7 @@ from tocha._dynamo.guards import Guards, Prologue, environment
 from tocha._dynamo.interpreter import Interpreter
 from tocha._dynamo.rebuild import Rebuilder, Unmakeable
 from tocha._dynamo.recorder import Recorder, set_grad_mode
-from tocha._dynamo.sizes import SizeChanged, check_length, check_value
+from tocha._dynamo.sizes import SizeChanged
 from tocha._dynamo.tracer import Tracer
 from tocha._dynamo.world import Unentered, World
 from tocha.aot import journal, trace

@@ -53,7 +53,9 @@ class Traced:
     differentiable: list[int]  # the outputs (values and mutations) that get gradients
     mutated: list[int]  # inputs written to; their new values come next
     wanted: list[int]  # inputs whose gradients come last (a gradient may be None)
-    unrecorded: frozenset[int] = frozenset()  # those of `mutated` that no history was recorded for: under no_grad, or through detach
+    unrecorded: frozenset[int] = (
+        frozenset()
+    )  # those of `mutated` that no history was recorded for: under no_grad, or through detach
 
 
 def capture(function: Callable[..., Sequence[Any]], inputs: Sequence[Tensor]) -> Traced:

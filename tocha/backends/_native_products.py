@@ -126,7 +126,8 @@ def prepared(b: Any) -> Callable[[Any, Any], None] | None:
         from tocha.inductor.templates import matmul
 
         return native.remember(
-            ("mm prepared", name, m, n, k, steps, slots), lambda: matmul.plan(_spec(name, False), 1, m, n, k, (k, 1), steps, n, slots, True)
+            ("mm prepared", name, m, n, k, steps, slots),
+            lambda: matmul.plan(_spec(name, False), 1, m, n, k, (k, 1), steps, n, slots, True),
         )
 
     plan = plan_of(1)

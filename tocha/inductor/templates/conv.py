@@ -370,7 +370,11 @@ def plan(
     size = boxes(lines, samples, len(planes), max(_SCRATCH // block, 1))
     counts = _counts(lines, samples, size)
     narrow = _INSIDE // (sum(tap_counts) * rows)
-    inside = not (aside or before) and sum(tap_counts) * channels * rows > _INSIDE and narrow * sum(tap_counts) >= _LEAST_STEPS * len(phases)
+    inside = (
+        not (aside or before)
+        and sum(tap_counts) * channels * rows > _INSIDE
+        and narrow * sum(tap_counts) >= _LEAST_STEPS * len(phases)
+    )
     if inside:
         cut = -(-channels // -(-channels // min(block, narrow)))
         several = boxes(lines, samples, len(planes), max(_SCRATCH // cut, 1))

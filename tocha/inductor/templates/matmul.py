@@ -332,7 +332,16 @@ def units_wanted(slots: int, work: int) -> int:
 
 
 def plan(
-    spec: Spec, batch: int, m: int, n: int, k: int, a: tuple[int, int], b: tuple[int, int], out_row: int, slots: int, packed: bool = False
+    spec: Spec,
+    batch: int,
+    m: int,
+    n: int,
+    k: int,
+    a: tuple[int, int],
+    b: tuple[int, int],
+    out_row: int,
+    slots: int,
+    packed: bool = False,
 ) -> Plan:
     """The plan of `batch` products (m, k) @ (k, n); `a` and `b`: strides (rows, columns) in elements. `packed`: b is packed beforehand."""
     g = spec.tile
