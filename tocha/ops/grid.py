@@ -159,6 +159,16 @@ def sampled(input: Tensor, grid: Tensor, mode: str, padding: str, align: bool) -
     return _linear(image, places) if mode == "bilinear" else image.at([p.detach().round() for p in places])
 
 
+def _aligned(align_corners: bool | None) -> bool:
+    if align_corners is None:
+        warnings.warn(
+            "Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify align_corners=True if "
+            "the old behavior is desired. See the documentation of grid_sample for details.",
+            stacklevel=3,
+        )
+    return bool(align_corners)
+
+
 @op("F")
 def grid_sample(
     input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
@@ -173,13 +183,7 @@ def grid_sample(
         raise ValueError(
             f"nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or 'reflection', but got: '{padding_mode}'"
         )
-    if align_corners is None:
-        warnings.warn(
-            "Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify align_corners=True if "
-            "the old behavior is desired. See the documentation of grid_sample for details.",
-            stacklevel=2,
-        )
-    return _sample(input, grid, mode, padding_mode, bool(align_corners))
+    return _sample(input, grid, mode, padding_mode, _aligned(align_corners))
 
 
 def _sampler(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Tensor:
@@ -203,13 +207,7 @@ def _axis(like: Tensor, size: int, align: bool) -> Tensor:
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The grid for grid_sample that theta (N, 2, 3) or (N, 3, 4) maps an output of `size` (N, C, *spatial) to (torch docs:
     torch.nn.functional.affine_grid)."""
-    if align_corners is None:
-        warnings.warn(
-            "Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please specify align_corners=True if "
-            "the old behavior is desired. See the documentation of grid_sample for details.",
-            stacklevel=2,
-        )
-    align = bool(align_corners)
+    align = _aligned(align_corners)
     if not check_tensor(theta, "affine_grid", "theta").dtype.is_floating_point:
         raise ValueError(f"Expected theta to have floating point type, but got {theta.dtype}")
     n = len(size) - 2

@@ -65,7 +65,26 @@ def _shape(normalized_shape: Any) -> tuple[int, ...]:
     return tuple(normalized_shape)
 
 
-class LayerNorm(Module):
+class _Affine(Module):
+    """A normalisation whose result is scaled and shifted, if wanted."""
+
+    weight: Any
+    bias: Any
+
+    def _add_parameters(self, shape: Any, affine: bool, bias: bool, device: Any, dtype: Any) -> None:
+        for name, wanted in (("weight", affine), ("bias", affine and bias)):
+            self.register_parameter(name, Parameter(tocha.empty(shape, device=device, dtype=dtype)) if wanted else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Weight 1, bias 0."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+
+class LayerNorm(_Affine):
     """Normalise over the last dimensions `normalized_shape` (Ba et al. 2016); weight, bias of that shape."""
 
     __constants__ = ["normalized_shape", "eps", "elementwise_affine"]
@@ -83,18 +102,7 @@ class LayerNorm(Module):
         self.normalized_shape = _shape(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        kw = {"device": device, "dtype": dtype}
-        shape = self.normalized_shape
-        self.register_parameter("weight", Parameter(tocha.empty(shape, **kw)) if elementwise_affine else None)
-        self.register_parameter("bias", Parameter(tocha.empty(shape, **kw)) if elementwise_affine and bias else None)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Weight 1, bias 0."""
-        if self.elementwise_affine:
-            init.ones_(self.weight)
-            if self.bias is not None:
-                init.zeros_(self.bias)
+        self._add_parameters(self.normalized_shape, elementwise_affine, bias, device, dtype)
 
     def forward(self, input: Any) -> Any:
         """Same shape as the input."""
@@ -111,7 +119,7 @@ class LayerNorm(Module):
         )
 
 
-class GroupNorm(Module):
+class GroupNorm(_Affine):
     """Normalise each sample over groups of channels of (N, C, *) (Wu and He 2018); weight and bias (C,)."""
 
     __constants__ = ["num_groups", "num_channels", "eps", "affine"]
@@ -134,17 +142,7 @@ class GroupNorm(Module):
         self.num_channels = num_channels
         self.eps = eps
         self.affine = affine
-        kw = {"device": device, "dtype": dtype}
-        self.register_parameter("weight", Parameter(tocha.empty(num_channels, **kw)) if affine else None)
-        self.register_parameter("bias", Parameter(tocha.empty(num_channels, **kw)) if affine and bias else None)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Weight 1, bias 0."""
-        if self.affine:
-            init.ones_(self.weight)
-            if self.bias is not None:
-                init.zeros_(self.bias)
+        self._add_parameters(num_channels, affine, bias, device, dtype)
 
     def forward(self, input: Any) -> Any:
         """Same shape as the input."""
