@@ -69,3 +69,40 @@ def test_parameters_are_arguments_of_the_kernel():
     for exponent in (2, 3, 2.5, -1.5):
         got = torch.autograd.grad(x**exponent, x, torch.ones(LARGE))[0]
         np.testing.assert_allclose(got.numpy(), exponent * x.detach().numpy() ** (exponent - 1), rtol=3e-6)
+
+
+SMALL_SHAPES = [(), (1,), (600,), (1, 600), (300, 1), (300, 600), (1, 1)]
+
+
+@pytest.mark.parametrize("shape", SMALL_SHAPES)
+@pytest.mark.parametrize("operator", [torch.mul, torch.sub, torch.true_divide, torch.atan2])
+def test_gradients_of_broadcast_operands_are_sums_of_products(shape, operator):
+    rng = np.random.default_rng(3)
+    x, y, g = rng.uniform(1, 2, (2, 300, 600)), rng.uniform(1, 2, shape), rng.standard_normal((2, 300, 600))
+    slope = {"mul": x, "sub": -1, "true_divide": -x / y**2, "atan2": -x / (x**2 + y**2)}[operator.__name__] * g
+    lead = slope.ndim - y.ndim
+    axes = (*range(lead), *[lead + i for i, n in enumerate(y.shape) if n == 1])
+    expected = slope.sum(axes, keepdims=True).reshape(shape)
+    given = [torch.tensor(a, dtype=torch.float32).requires_grad_() for a in (x, y)]
+    of_x, of_y = torch.autograd.grad(operator(*given), given, torch.tensor(g, dtype=torch.float32))
+    assert of_x.shape == x.shape and of_y.shape == shape and of_y.dtype is torch.float32
+    np.testing.assert_allclose(of_y.numpy(), expected, rtol=1e-4, atol=2e-6 * np.abs(slope).sum(axes).max())
+
+
+def test_a_broadcast_operand_has_its_gradient_summed_as_it_is_computed(monkeypatch):
+    asked, total = [], native.total
+    monkeypatch.setattr(native, "total", lambda name, *rest: asked.append(name) or total(name, *rest))
+    x, y = torch.randn(200, 300, requires_grad=True), torch.randn(300, requires_grad=True)
+    (x * y).sum().backward()
+    assert asked == ["mul_1_gradient"]
+    torch.testing.assert_close(y.grad, x.detach().double().sum(0).float(), rtol=1e-4, atol=1e-4)
+    again = torch.autograd.grad((x * y).sum(), y, create_graph=True)[0]  # what is recorded is made of operators
+    assert asked == ["mul_1_gradient"] and again.requires_grad
+    torch.testing.assert_close(again.detach(), y.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_a_broadcast_operand_of_another_type_has_its_gradient_cast():
+    x, y = torch.randn(200, 300, requires_grad=True), torch.randn(300, dtype=torch.float64).requires_grad_()
+    of_x, of_y = torch.autograd.grad(x * y, (x, y), torch.ones(200, 300, dtype=torch.float64))
+    assert of_x.dtype is torch.float32 and of_y.dtype is torch.float64
+    torch.testing.assert_close(of_y, x.detach().double().sum(0))

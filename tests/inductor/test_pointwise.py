@@ -253,3 +253,32 @@ def test_out_is_written_by_the_kernel_itself_or_as_ever() -> None:
     assert torch.equal(torch.mul(x, y, out=x), torch.linspace(-3, 3, 1000) * y)
     with pytest.raises(RuntimeError, match="automatic differentiation"):
         torch.add(x, y.requires_grad_(), out=out)
+
+
+def test_the_largest_operand_decides_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[str] = []
+    pointwise = native.pointwise
+
+    def noting(rule: Any, *rest: Any) -> Any:
+        got = pointwise(rule, *rest)
+        if got is not None:
+            served.append(rule.name)
+        return got
+
+    monkeypatch.setattr(native, "pointwise", noting)
+    x, number = torch.rand(1 << 17), torch.tensor(0.5)
+    torch.testing.assert_close(torch.atan2(number, x), torch.atan2(number.expand(1 << 17), x))
+    torch.testing.assert_close(torch.lerp(number, x, number), (number + x) / 2)
+    half = torch.atan2(number.bfloat16(), x.bfloat16())
+    torch.testing.assert_close(half, torch.atan2(number, x.bfloat16().float()).bfloat16())
+    assert served.count("atan2") == 4 and "lerp" in served
+
+
+def test_dimensions_of_one_element_may_have_any_stride() -> None:
+    x = torch.rand(64, 40, 64, requires_grad=True)
+    of_x = torch.autograd.grad(x.var(), x, torch.tensor(3.0))[0]  # the number's view and x's mean as (1, 1, 1)
+    a = x.detach().double()
+    torch.testing.assert_close(of_x, (6 * (a - a.mean()) / (a.numel() - 1)).float(), rtol=1e-4, atol=1e-9)
+    odd = np.lib.stride_tricks.as_strided(np.array([2.0], np.float32), (1, 1), (3, 1))
+    given = np.random.default_rng(0).standard_normal((300, 400)).astype(np.float32)
+    np.testing.assert_array_equal(run("mul", [given, odd]), given * 2)

@@ -166,3 +166,16 @@ def test_tensors_large_enough_use_kernels() -> None:
     )
     built = {key[0] if key[0] != "reduce" else key[1] for key in native._built}
     assert {"sum", "softmax"} <= built
+
+
+@pytest.mark.parametrize("shape", [(1 << 18,), ((1 << 18) + 1,), (256, 1024), (255, 1031), (1025, 1023), (8192, 40), (33, 9000)])
+@pytest.mark.parametrize("kind", ["whole", "cut", "spread"])
+def test_rows_in_far_memory(shape: tuple[int, ...], kind: str) -> None:
+    """Rows that lie end to end are fetched ahead; others and short ones are not. The numbers are those of float64."""
+    x = np.random.default_rng(5).standard_normal([*shape[:-1], shape[-1] + 7]).astype(np.float32)[..., 7:]
+    x = {"whole": np.ascontiguousarray(x), "cut": x, "spread": np.broadcast_to(x[..., :1], x.shape)}[kind]
+    for dim in {tuple(range(len(shape))), (len(shape) - 1,)}:
+        got, again = (run("sum", x, dim=dim) for _ in range(2))
+        want = np.sum(x, dim, np.float64)
+        assert np.abs(got - want).max() <= 1e-6 * np.sum(np.abs(x), dim, np.float64).max() and got.tobytes() == again.tobytes()
+        np.testing.assert_array_equal(run("amax", x, dim=dim), x.max(dim))

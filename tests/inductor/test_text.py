@@ -36,6 +36,8 @@ KERNELS: dict[str, Any] = {
     ).kernel,
     "compare": lambda: pointwise.make("gt", REGISTRY["gt"].impl, ("i32", "number"), "i32", "bool", {}, 1, "11").kernel,
     "sum of rows": lambda: reduce.make("sum", ("f32",), "f32", "f32", (False, 2, 1, "01", True)),
+    "sum of far rows": lambda: reduce.make("sum", ("f32",), "f32", "f32", (False, 1, 1, "01", False, True, False)),
+    "sum of short rows": lambda: reduce.make("sum", ("bf16",), "f32", "bf16", (False, 1, 1, "01", False, False, True)),
     "mean of columns": lambda: reduce.make("mean", ("bf16",), "f32", "bf16", (True, 1, 2, "11", True)),
     "softmax": lambda: rows.softmax("f32", "f32"), "layer_norm": lambda: rows.layer_norm("f16", "f32", "f32", None),
     "argmax": lambda: rows.argmax("f32", 1),

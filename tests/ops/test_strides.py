@@ -66,3 +66,9 @@ def test_losses_of_each_element_lie_as_their_first_operand(n):
     assert F.binary_cross_entropy_with_logits(a, b, reduction="none").stride() == (1, n)
     x = torch.ones(n, n).t().requires_grad_()
     assert torch.autograd.grad(F.mse_loss(x, b), x)[0].stride() == (n, 1)
+
+
+def test_views_of_a_number_have_strides_of_one():
+    x = torch.tensor(2.0)
+    assert x.view(1).stride() == (1,) and x.reshape(1, 1, 1).stride() == (1, 1, 1)
+    assert x.double().view(1, 1).stride() == (1, 1) and x.view(1).expand(3).stride() == (0,)

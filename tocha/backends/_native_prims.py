@@ -31,45 +31,80 @@ def widened(dtype: Any) -> Any:
 def _steps(a: Any, shape: Shape) -> Shape | None:
     """Strides in elements, 0 where `a` is broadcast to `shape`; None for odd ones."""
     item = a.dtype.itemsize
-    if any(s % item for s in a.strides):
+    if any(s % item for n, s in zip(a.shape, a.strides, strict=True) if n != 1):
         return None
     return tuple([0 if n == 1 != full else s // item for n, full, s in zip(a.shape, shape, a.strides, strict=True)])
 
 
-def reduce(kind: str, arrays: list[Any], dim: Shape, keepdim: bool, out_dtype: Any, compute: Any = None) -> Any:
-    """Reduce arrays of one (broadcast) shape over `dim` to an array of `out_dtype`; elements are computed with as `compute`."""
+def total(name: str, rule: Callable[..., Any], arrays: list[Any], shape: Shape) -> Any:
+    """The sum of `rule(handler, *arrays)` over the dimensions of the first array that `shape` hasn't or has as 1; `name` is the rule's."""
+    whole = arrays[0].shape
+    lead = len(whole) - len(shape)
+    dim = (*range(lead), *[lead + i for i, n in enumerate(shape) if n == 1 != whole[lead + i]])
+    if any(a.ndim != len(whole) for a in arrays):
+        arrays = [a if a.ndim == len(whole) else a.reshape((1,) * (len(whole) - a.ndim) + a.shape) for a in arrays]
+    out = reduce(name, arrays, dim, len(dim) > lead, arrays[0].dtype, rule=rule)
+    return out if out is None or out.shape == shape else out.reshape(shape)
+
+
+class _Reduction:
+    """What reducing arrays of certain shapes, strides and types takes: `plan` is None where NumPy is as good."""
+
+    def __init__(self, arrays: list[Any], dim: Shape, keepdim: bool) -> None:
+        modules = native.inductor()
+        shape = arrays[0].shape
+        self.builtin: Any = None
+        self.shape = tuple([1 if d in dim else n for d, n in enumerate(shape) if keepdim or d not in dim])
+        self.plan: Any = None
+        strides = [_steps(a, shape) for a in arrays]
+        if modules is not None and None not in strides:
+            steps, step = [0] * len(shape), 1
+            for d in range(len(shape) - 1, -1, -1):
+                if d not in dim:
+                    steps[d], step = step, step * shape[d]
+            self.plan = modules.reduce.plan(shape, strides, tuple(steps), dim)
+
+
+def reduce(
+    kind: str, arrays: list[Any], dim: Shape, keepdim: bool, out_dtype: Any, compute: Any = None, rule: Callable[..., Any] | None = None
+) -> Any:  # fmt: skip
+    """Reduce arrays of one (broadcast) shape over `dim` to an array of `out_dtype`; elements are computed with as `compute`.
+    `rule`: the sum of a scalar rule called `kind`.
+    """
     x = arrays[0]
-    shape = x.shape
-    if not dim or not shape:
+    if not dim or not x.shape:
         return None
+    key = ("reduction", kind, dim, keepdim, out_dtype, compute, *[(a.shape, a.strides, a.dtype) for a in arrays])
+    found = native.remember(key, lambda: _Reduction(arrays, dim, keepdim))
+    plan = found.plan
+    if plan is None:
+        return None
+    if found.builtin is None:
+        found.builtin = _reduction(kind, tuple([a.dtype for a in arrays]), out_dtype, compute, plan.key, rule)
+        if found.builtin is None:
+            return None
+    out = np.empty(found.shape, out_dtype)
+    if plan.partial:
+        found.builtin(out, *arrays, np.empty(plan.partial, np.float64), plan.work)  # every type of partial result fits 8 bytes
+    else:
+        found.builtin(out, *arrays, plan.work)
+    return out
+
+
+def _reduction(kind: str, types: tuple[Any, ...], out_dtype: Any, compute: Any, key: Any, rule: Any) -> Any:
+    """The builtin of a reduction, None if there is none (yet)."""
     modules = native.inductor()
-    if modules is None:
-        return None
-    strides = [_steps(a, shape) for a in arrays]
-    if None in strides:
-        return None
-    kept_shape = tuple([1 if d in dim else n for d, n in enumerate(shape)])
-    out = np.empty(kept_shape, out_dtype)
-    item = out_dtype.itemsize
-    out_steps = tuple([0 if d in dim else s // item for d, s in enumerate(out.strides)])
-    plan = native.remember((kind, shape, tuple(strides), dim), lambda: modules.reduce.plan(shape, strides, out_steps, dim) or ())
-    if not plan:
-        return None
-    types = tuple([a.dtype for a in arrays])
-    inner = widened(x.dtype) if compute is None else compute
+    assert modules is not None
+    inner = widened(types[0]) if compute is None else compute
 
     def make() -> Any:
         names = modules.lower.NP_TYPES
-        return modules.reduce.make(kind, tuple([names[t] for t in types]), names[inner], names[out_dtype], plan.key)
+        spelled = tuple([names[t] for t in types])
+        if rule is not None:
+            return modules.reduce.make_kind(kind, modules.reduce.sum_of(rule), spelled, names[inner], names[out_dtype], key)
+        return modules.reduce.make(kind, spelled, names[inner], names[out_dtype], key)
 
-    builtin = native.kernel(("reduce", kind, types, out_dtype, inner, plan.key), make)
-    if builtin is None:
-        return None
-    if plan.partial:
-        builtin(out, *arrays, np.empty(plan.partial, np.float64), plan.work)  # every type of partial result fits 8 bytes
-    else:
-        builtin(out, *arrays, plan.work)
-    return out if keepdim else out.reshape([n for d, n in enumerate(shape) if d not in dim])
+    return native.kernel(("reduce", kind, types, out_dtype, inner, key), make)
 
 
 def _simple(kind: str, types: frozenset[Any], out: Any = None) -> Run:

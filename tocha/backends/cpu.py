@@ -97,11 +97,11 @@ def run_rule(rule: Any, operands: list[Any], given: Any, compute: Any, target: A
     `target` by a native kernel, or else by NumPy."""
     if compute is not given:
         operands = [_rounded(rule, i, x, given) for i, x in enumerate(operands)]
-    first: Any = None
-    for first in operands:
-        if first.__class__ is Array:
-            break
-    if first.size >= (native.LEAST["half"] if given in HALF_NP else rule.native_least):
+    most = 0
+    for x in operands:
+        if x.__class__ is Array and x.size > most:
+            most = x.size
+    if most >= (native.LEAST["half"] if given in HALF_NP else rule.native_least):
         got = rule.by_kernel([x if hasattr(x, "strides") else number(x, compute) for x in operands], compute, target, params)
         if got is not None:
             return got

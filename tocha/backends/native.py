@@ -50,6 +50,7 @@ def kind_of(ufunc: Any) -> str:
 class Modules(NamedTuple):
     """The compiler, imported when first needed."""
 
+    bags: Any
     entry: Any
     grid: Any
     index: Any
@@ -73,6 +74,7 @@ def inductor() -> Modules | None:
         import ml_dtypes
 
         from tocha.inductor import (
+            bags,
             entry,
             grid,
             index,
@@ -94,7 +96,7 @@ def inductor() -> Modules | None:
     service.on_fork.append(_forget_pending)
     _cpu_memory.start()
     return (
-        Modules(entry, grid, index, layout, lower, kernels, reduce, rows, scan, search, service, taps, transpose, windows)
+        Modules(bags, entry, grid, index, layout, lower, kernels, reduce, rows, scan, search, service, taps, transpose, windows)
         if entry.usable()
         else None
     )
@@ -311,7 +313,7 @@ def _place(given: list[Any], shape: tuple[int, ...], target: Any, into: Any) -> 
         item, lead = a.dtype.itemsize, dims - a.ndim
         steps = [0] * lead
         for n, s in zip(a.shape, a.strides, strict=True):
-            if s % item:
+            if n != 1 and s % item:
                 return ()
             steps.append(0 if n == 1 else s // item)
         strides.append(tuple(steps))
@@ -348,6 +350,13 @@ def _ask(modules: Any, variant: _Variant, rule: Any, types: Any, compute: Any, t
         variant.pending = False
 
     service.request(make, put)
+
+
+def total(name: str, rule: Any, arrays: list[Any], shape: tuple[int, ...]) -> Any:
+    """The sum of a scalar rule's values, of the shape of the first array, to `shape`, which was broadcast to it; None if NumPy shall do it."""
+    from tocha.backends._native_prims import total
+
+    return total(name, rule, arrays, shape)
 
 
 def prim(name: str, arrays: list[Any], params: dict[str, Any]) -> Any:
@@ -408,19 +417,19 @@ def copy_transposed(target: Any, source: Any) -> bool:
 
 
 @functools.cache
-def resampling() -> Any:
-    """The module of resampling by tables of taps."""
-    from tocha.backends import _native_taps
-
-    return _native_taps
-
-
-@functools.cache
 def searching() -> Any:
     """The module of search in sorted rows."""
     from tocha.backends import _native_search
 
     return _native_search
+
+
+@functools.cache
+def resampling() -> Any:
+    """The module of resampling by tables of taps."""
+    from tocha.backends import _native_taps
+
+    return _native_taps
 
 
 @functools.cache
@@ -464,7 +473,7 @@ _BY_KIND = {
     "reduce": "all amax amin any argmax argmin count_nonzero max_dim mean min_dim mse mse_backward prod std sum var vector_norm normal_sums",
     "spread": "cross_entropy_backward place_one searchsorted",
     "copy": "cast clone conv conv_input keep where tril triu flip",
-    "index": "embedding gather index cumsum reversed_cumsum cumprod cummax cummin",
+    "index": "bag_maximum_place embedding gather index cumsum reversed_cumsum cumprod cummax cummin",
     "mm": "mm mv linear linear_backward flash_attention flash_attention_backward",
     "pool": """
         max_pool max_pool_values max_pool_coded max_pool_backward place adaptive_max_pool avg_pool avg_pool_backward

@@ -131,13 +131,39 @@ class Fused:
         got = native.pointwise(self, arrays, compute, dtype, params, lambda shapes: np.broadcast_shapes(*shapes), "rule")
         return None if got is None else wrap(got)
 
+    def total(self, shape: tuple[int, ...], g: Any, values: list[Any]) -> Any:
+        """The rule's gradient summed to `shape`, to which it was broadcast, in the kernel that computes it; None for that to be two steps."""
+        a = g._a
+        dtype = a.dtype
+        if a.size < native.LEAST["reduce"] or state.grad or INTERPRETERS or dtype not in _TYPES:
+            return None
+        arrays = []
+        for x in (g, *values):
+            if x.__class__ is not Tensor or x._a.__class__ is not _ndarray or x._a.dtype is not dtype:
+                return None
+            arrays.append(x._a)
+        got = native.total(self.name, self.impl, arrays, shape)
+        return None if got is None else wrap(got)
+
 
 def fused(name: str, function: Callable[..., Any], operands: int, params: tuple[str, ...]) -> Callable[..., Any]:
     """The gradient rule `function` of the primitive called `name`, as a kernel if it is several operations and can be one."""
+    rule, calls = _scalar_rule(name, function, operands, params)
+    return function if rule is None or calls < 2 else rule
+
+
+def total(name: str, function: Callable[..., Any], operands: int, params: tuple[str, ...]) -> Callable[..., Any] | None:
+    """What sums that gradient while it is computed, as `Fused.total`; None if it can't be one kernel."""
+    rule = None if params else _scalar_rule(name, function, operands, params)[0]
+    return None if rule is None else rule.total
+
+
+def _scalar_rule(name: str, function: Callable[..., Any], operands: int, params: tuple[str, ...]) -> tuple[Fused | None, int]:
+    """The gradient rule as a scalar rule and how many operations it is; None if it is no scalar rule."""
     count = _Count()
     rule = Fused(f"{name}_gradient", function)
     try:
         rule.impl(count, *[_ANY] * (operands + 1), **dict.fromkeys(params, 1.5))
-    except Exception:  # a rule may raise anything on what isn't a tensor: then it is no scalar rule
-        return function
-    return rule if count.calls > 1 else function
+    except Exception:  # a rule may raise anything on what isn't a tensor
+        return None, 0
+    return rule, count.calls

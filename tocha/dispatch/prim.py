@@ -138,6 +138,7 @@ class Plan:
         "sources",
         "special",
         "tensors",
+        "totals",
         "variadic",
     )
 
@@ -149,6 +150,7 @@ class Plan:
         joint = prim.vjp if callable(prim.vjp) else prim.joint if all(needs) else None
         functions = list(enumerate(prim.vjp)) if joint is None else [(None, joint)]
         self.joint = joint is not None
+        self.totals: list[Any] = []  # beside each rule: what gives its gradient summed, if anything does
         for i, function in functions:
             if function is None or (i is not None and not needs[i]):
                 continue
@@ -156,9 +158,11 @@ class Plan:
             positions = [sources.setdefault(_source(prim, n, needs), len(sources)) for n in names]
             keywords = {n: sources.setdefault(_source(prim, n, needs), len(sources)) for n in by_keyword}
             if prim.scalar is not None:
-                from tocha.dispatch.fused import fused
+                from tocha.dispatch.fused import fused, total
 
-                function = fused(prim.name if i is None else f"{prim.name}_{i}", function, len(names), tuple(by_keyword))
+                rule = (prim.name if i is None else f"{prim.name}_{i}", function, len(names), tuple(by_keyword))
+                function = fused(*rule)
+                self.totals.append(total(*rule))
             rules.append((i, function, tuple(positions), tuple(keywords.items())))
         self.rules = tuple(rules)
         self.sources = tuple(sources)
@@ -239,6 +243,8 @@ class PrimNode(Node):
             grads: list[Tensor | None] = [got] if isinstance(got, Tensor) else list(got)
         else:
             grads = [None] * len(self.edges)
+            if self.fit is not None and plan.totals:
+                return self._fitted(grad, values, grads)
             for i, function, positions, keywords in plan.rules:
                 if keywords:
                     grads[i] = function(grad, *[values[p] for p in positions], **{n: values[p] for n, p in keywords})
@@ -246,6 +252,20 @@ class PrimNode(Node):
                     grads[i] = function(grad, *[values[p] for p in positions])
         if self.fit is not None:
             return [g if g is None or f is None else _fit(g, f) for g, f in zip(grads, self.fit, strict=False)]
+        return grads
+
+    def _fitted(self, grad: Any, values: Any, grads: list[Any]) -> list[Any]:
+        """The gradients of a pointwise call whose arguments were broadcast or promoted."""
+        assert self.fit is not None
+        for (i, function, positions, keywords), total in zip(self.plan.rules, self.plan.totals, strict=True):
+            given = [values[p] for p in positions]
+            target = self.fit[i]
+            found = None
+            if target is not None:
+                if total is not None and grad._a.shape != target[0] and grad._a.dtype is target[1] and not target[2]:
+                    found = total(target[0], grad, given)
+                found = _fit(function(grad, *given, **{n: values[p] for n, p in keywords}), target) if found is None else found
+            grads[i] = function(grad, *given, **{n: values[p] for n, p in keywords}) if found is None else found
         return grads
 
     def _unpack(self, values: Any) -> list[Any]:

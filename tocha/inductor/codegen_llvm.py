@@ -36,6 +36,7 @@ from tocha.inductor.loop_ir import (
     Local,
     Loop,
     Param,
+    Prefetch,
     Read,
     Select,
     Size,
@@ -150,6 +151,8 @@ class _Function:
         now: dict[Expr, str] = {}
         if isinstance(s, Store):
             self.store(s, now)
+        elif isinstance(s, Prefetch):
+            self.prefetch(s, now)
         elif isinstance(s, Loop):
             self.loop(s)
         elif isinstance(s, Declare):
@@ -178,6 +181,13 @@ class _Function:
         kind = MEMORY[type]
         pointer = self.op(f"getelementptr inbounds {kind}, ptr {self.slots[s.buffer]}, i64 {offset}")
         self.emit(f"store {kind} {value}, ptr {pointer}, align {BITS[type] // 8}{self.access()}")
+
+    def prefetch(self, s: Prefetch, now: dict[Expr, str]) -> None:
+        offset = self.value(s.offset, now)
+        # Not "inbounds": the place may lie beyond the array.
+        pointer = self.op(f"getelementptr {MEMORY[s.type]}, ptr {self.slots[s.buffer]}, i64 {offset}")
+        self.module.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.emit(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 3, i32 1)")
 
     def access(self) -> str:
         group = self.stack[-1].group

@@ -163,9 +163,6 @@ class _MethodDef(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
 
 
-_definitions: list[_MethodDef] = []  # the builtins point at them
-
-
 def build(kernel: Kernel, grain: int) -> Callable[..., None]:
     """The builtin that runs `kernel`, compiled; CompileError if that can't be. Pieces of work are multiples of `grain` units."""
     return assemble(kernel, DECLARATIONS + _entry(kernel, grain), {})
@@ -190,7 +187,8 @@ def build_template(name: str, buffers: tuple[str, ...], sizes: tuple[str, ...], 
 def _builtin(name: str, text: str, imports: dict[str, int]) -> Callable[..., Any]:
     (found,) = jit.load(text, ("entry",), imports)
     definition = _MethodDef(name.encode(), found, _METH_FASTCALL, b"A native kernel.")
-    _definitions.append(definition)
+    # Immortal: builtins point at it until they are gone, which this module may be before.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
     builtin: Callable[..., Any] = make(ctypes.addressof(definition), None, None)

@@ -4,6 +4,7 @@
     buffer    ::= Buffer(name, type)
     statement ::= Loop(index, start, stop, body, kind)                   kind "vector": iterations are independent, or "serial"
                 | Store(buffer, offset, value)
+                | Prefetch(buffer, offset, type)                         a hint, which may point anywhere
                 | Declare(name, type, value)                             a variable of the enclosing block
                 | Assign(name, value)
                 | Accumulate(op, name, value)                            name = op(name, value), in any order if it is a float sum
@@ -336,6 +337,15 @@ class Store(Statement):
         _check(self.offset.type == "index", f"offset of type {self.offset.type}")
 
 
+class Prefetch(Statement):
+    buffer: str
+    offset: Expr
+    type: str
+
+    def __post_init__(self) -> None:
+        _check(self.offset.type == "index", f"offset of type {self.offset.type}")
+
+
 class Declare(Statement):
     name: str
     type: str
@@ -494,6 +504,8 @@ def _verify_block(body: tuple[Statement, ...], names: dict[str, Any]) -> None:
         elif isinstance(s, Store):
             buffer = names.get(s.buffer)
             _check(isinstance(buffer, Buffer) and buffer.type == s.value.type, f"store of {s.value.type} to {buffer or s.buffer}")
+        elif isinstance(s, Prefetch):
+            _check(names.get(s.buffer) is Buffer(s.buffer, s.type), f"prefetch of {s.type} from {names.get(s.buffer, s.buffer)}")
         elif isinstance(s, (Assign, Accumulate)):
             _check(names.get(s.name) is Read(s.name, s.value.type), f"{s.value.type} put in {names.get(s.name, s.name)}")
 

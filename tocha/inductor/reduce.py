@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tocha.inductor.layout import Shape, memory_order, merge
+from tocha.inductor.layout import Layout, Shape, memory_order, merge
 from tocha.inductor.loop_ir import (
     BITS,
     FLOATS,
@@ -34,6 +34,7 @@ from tocha.inductor.loop_ir import (
     Load,
     Local,
     Loop,
+    Prefetch,
     Read,
     Size,
     Statement,
@@ -44,10 +45,11 @@ from tocha.inductor.loop_ir import (
     convert,
     verify,
 )  # fmt: skip
-from tocha.inductor.lower import Unsupported
+from tocha.inductor.lower import Unsupported, trace
 
 COLUMNS = 256  # results side by side in one unit
 _BLOCK, _ROWS = 1024, 16  # elements a float32 sum runs over, along a row and down a column
+_FAR = 1 << 18  # elements that the caches near a core don't hold
 _PIECE = 32768  # elements worth a thread's while
 _MOST_CHUNKS = 256
 
@@ -113,6 +115,18 @@ START: dict[str, Callable[[str], Expr]] = {
 }  # fmt: skip
 
 
+def sum_of(rule: Callable[..., Any]) -> Kind:
+    """The sum of what a scalar rule makes of the operands."""
+
+    def element(*operands: Expr) -> Expr:
+        value, run = trace(rule, list(operands), {})
+        if run.hard or run.guards:
+            raise Unsupported("a rule that isn't computed in one go")
+        return value
+
+    return Kind("add", element)
+
+
 def _limit(type: str, sign: int) -> Expr:
     if type in FLOATS:
         return Const(sign * math.inf, type)
@@ -159,9 +173,27 @@ def plan(shape: Shape, strides: list[Shape], out: Shape, dims: Shape) -> Plan | 
     for k, r in zip(kept.strides, reduced.strides, strict=True):
         sizes += [*k, *r]
     inner = "".join(str(s) if s in (0, 1) else "n" for s in (a[-1] for a in (kept if columns else reduced).strides))
-    key = (columns, len(kept.shape), len(reduced.shape), inner, chunks > 1)
+    far = not columns and size >= _FAR and reduced.shape[-1] >= _BLOCK and all(map(_dense, _steps_along(kept, reduced)))
+    short = not columns and len(reduced.shape) == 1 and reduced.shape[0] <= _BLOCK and chunks == 1
+    key = (columns, len(kept.shape), len(reduced.shape), inner, chunks > 1, far, short)
     work = np.array([units, max(1, _PIECE * units // size), *sizes], np.int64)
     return Plan(key, work, 0 if chunks == 1 else units * (COLUMNS if columns else 1))
+
+
+def _steps_along(kept: Layout, reduced: Layout) -> list[tuple[int, ...]]:
+    """Of each operand the step along a row, from row to row, and the length of a row."""
+    if len(kept.shape) > 1 or len(reduced.shape) > 1:
+        return [(0, 0, -1)]
+    return [
+        (r[0], k[0] if kept.shape[0] > 1 else reduced.shape[0], reduced.shape[0])
+        for k, r in zip(kept.strides[1:], reduced.strides[1:], strict=True)
+    ]
+
+
+def _dense(steps: tuple[int, ...]) -> bool:
+    """Whether rows lie end to end (what comes next is known then), or are one element each."""
+    step, row, length = steps
+    return row == length if step == 1 else step == 0 and length > 0
 
 
 def make(name: str, types: tuple[str, ...], compute: str, out: str, key: tuple[Any, ...]) -> Kernel:
@@ -199,8 +231,12 @@ class _Builder:
         reduced: int,
         inner: str,
         split: bool,
+        far: bool = False,
+        short: bool = False,
     ) -> None:
         self.kind, self.out, self.compute, self.columns, self.split, self.inner = kind, out, compute, columns, split, inner
+        self.short = short  # rows are one block
+        self.far = far and kind.op == "add"  # comparing takes longer than the memory does
         self.operands = [Buffer(f"x{i}", t) for i, t in enumerate(types)]
         self.kept, self.reduced = kept, reduced
         sample = kind.element(*[Read(f"_{i}", compute or ("f32" if t in HALVES else t)) for i, t in enumerate(types)])
@@ -300,12 +336,22 @@ class _Builder:
             element = self.element(outer, ZERO, [*row, Index("j")])
             return (
                 Loop("block", ZERO, count, (
-                    Assign("small", START[op](small)),
+                    Assign("small", START[op](small)), *self.ahead(outer, begin, end),
                     Loop("j", begin, end, (Accumulate(op, "small", element),), "vector"),
                     Accumulate(op, "total", convert(Read("small", small), wide)),
                 )),
             )  # fmt: skip
 
+        if self.short:
+            row = Loop("j", low, high, (Accumulate(op, "small", self.element(outer, ZERO, [Index("j")])),), "vector")
+            put = Store("out", self.base(0, outer), self.result(convert(Read("small", small), wide)))
+            return (
+                Declare("small", small, START[op](small)),
+                Assign("small", START[op](small)),
+                *self.ahead(outer, low, high),
+                row,
+                put,
+            )
         total: Expr = Read("total", wide)
         if self.split:
             end: Statement = Store("partial", unit, total)
@@ -315,6 +361,18 @@ class _Builder:
             Declare("total", wide, START[op](wide)), Declare("small", small, START[op](small)), Assign("total", START[op](wide)),
             *self.nest(start, stop, self.reduced - 1, inside), end,
         )  # fmt: skip
+
+    def ahead(self, outer: list[Expr], begin: Expr, end: Expr) -> list[Statement]:
+        """Fetch the block after begin … end from far memory: the processor's own guesses stop at every page."""
+        found: list[Statement] = []
+        for a, buffer in enumerate(self.operands, 1) if self.far else ():
+            if self.inner[a] == "1":
+                line = 512 // BITS[buffer.type]
+                index = f"line{a}"
+                offset = self.base(a, outer) + begin + (Index(index) * line + _BLOCK)
+                count = Binary("div", end - begin + (line - 1), Const(line, "index"))
+                found.append(Loop(index, ZERO, count, (Prefetch(buffer.name, offset, buffer.type),)))
+        return found
 
     def down(self, unit: Expr, outer: list[Expr], first: Expr, start: Expr, stop: Expr) -> tuple[Statement, ...]:
         small, wide, op = self.small, self.wide, self.kind.op

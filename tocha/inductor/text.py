@@ -38,6 +38,7 @@ from tocha.inductor.loop_ir import (
     Loop,
     Node,
     Param,
+    Prefetch,
     Read,
     Select,
     Size,
@@ -82,6 +83,8 @@ class _Printer:
             self.block(s.body, indent + "    ", {})
         elif isinstance(s, Store):
             self.lines.append(f'{indent}store("{s.buffer}", {e(s.offset)}, {e(s.value)})')
+        elif isinstance(s, Prefetch):
+            self.lines.append(f'{indent}prefetch("{s.buffer}", {e(s.offset)}, "{s.type}")')
         elif isinstance(s, Declare):
             self.lines.append(f'{indent}declare("{s.name}", "{s.type}", {e(s.value)})')
         elif isinstance(s, Assign):
@@ -196,7 +199,9 @@ class _Parser:
 
     def call(self, node: Any) -> Statement:
         a = [arg.value if isinstance(arg, ast.Constant) else self.expr(arg) for arg in node.args]
-        kinds: dict[str, Any] = {"store": Store, "declare": Declare, "assign": Assign, "accumulate": Accumulate, "local": Local}
+        kinds: dict[str, Any] = {
+            "store": Store, "prefetch": Prefetch, "declare": Declare, "assign": Assign, "accumulate": Accumulate, "local": Local,
+        }  # fmt: skip
         if node.func.id not in kinds:
             raise IRError(f"line {node.lineno}: {node.func.id} is no statement of a kernel")
         made: Statement = kinds[node.func.id](*a)

@@ -205,7 +205,8 @@ def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
                     b = other if other.__class__ is float or -SMALL <= other <= SMALL else None
                 if b is not None:
                     try:
-                        r = rule.by_kernel([a, b], a.dtype, BOOL_NP if boolean else a.dtype, {}) if a.size >= least else None
+                        large = a.size >= least or (b is not other and b.size >= least)
+                        r = rule.by_kernel([a, b], a.dtype, BOOL_NP if boolean else a.dtype, {}) if large else None
                         if r is None:
                             r = state.run(eager, a, b)
                     except ValueError:

@@ -88,7 +88,8 @@ class Pointwise(Prim):
         return self.plain(args, params)
 
     def _plain_alike(self, args: tuple[Any, ...], arrays: list[Any], params: dict[str, Any], found: Any, wanted: bool) -> Tensor:
-        large = arrays[0].size >= self.native_least or arrays[-1].size >= self.native_least
+        least = self.native_least
+        large = arrays[0].size >= least or arrays[-1].size >= least or (len(arrays) == 3 and arrays[1].size >= least)
         got = self.by_kernel(arrays, found, BOOL_NP if self.output == "bool" else found, params) if large else None
         try:
             got = state.run(self.impl, cpu, *arrays, **params) if got is None else got

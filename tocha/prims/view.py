@@ -25,14 +25,14 @@ def permute(xp: Any, input: Any, *, dims: Shape) -> Any:
     return input.transpose(dims)
 
 
-def view_strides(shape: Shape, strides: Shape, new_shape: Shape) -> Shape | None:
-    """Strides that show an array of `shape` and `strides` as `new_shape` without copying, or None."""
+def view_strides(shape: Shape, strides: Shape, new_shape: Shape, item: int = 1) -> Shape | None:
+    """Strides that show an array of `shape` and `strides` as `new_shape` without copying, or None. `item`: the stride of one element."""
     old = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
     result = [0] * len(new_shape)
     if 0 in shape:
         step = 1
         for i in range(len(new_shape) - 1, -1, -1):
-            result[i] = step * (strides[-1] if strides else 1)
+            result[i] = step * (strides[-1] if strides else item)
             step *= max(new_shape[i], 1)
         return tuple(result)
     i = len(new_shape) - 1
@@ -52,7 +52,7 @@ def view_strides(shape: Shape, strides: Shape, new_shape: Shape) -> Shape | None
         if count != 1:
             return None
         position -= 1
-    step = result[i + 1] * new_shape[i + 1] if i + 1 < len(new_shape) else (strides[-1] if strides else 1)
+    step = result[i + 1] * new_shape[i + 1] if i + 1 < len(new_shape) else (strides[-1] if strides else item)
     while i >= 0:
         result[i] = step
         i -= 1
@@ -63,7 +63,7 @@ def view_strides(shape: Shape, strides: Shape, new_shape: Shape) -> Shape | None
 def view(xp: Any, input: Any, *, shape: Shape) -> Any:
     if input.flags.c_contiguous and input.size > 1:
         return input.reshape(shape)
-    strides = view_strides(input.shape, input.strides, shape)
+    strides = view_strides(input.shape, input.strides, shape, input.dtype.itemsize)
     if strides is None:
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
