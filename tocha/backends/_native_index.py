@@ -18,6 +18,7 @@ _OPS = {"put": "put", "add": "add", "multiply": "mul", "maximum": "max", "minimu
 _BITS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 _COMPUTED = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.uint8))
 _UNSIGNED = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
+_PIECE = 16384  # elements worth a thread's while
 _INDEX = frozenset((np.dtype(np.int64), np.dtype(np.int32)))
 
 
@@ -203,4 +204,22 @@ def add_bags(out: Any, places: Any, table: Any, indices: Any, factors: Any) -> A
     return _move("add", shape, target, source, free, None if factors is None else _plain(factors[:, None], shape))
 
 
-RUNS = {"gather": gather, "index": index, "embedding": embedding}
+def bag_maximum_place(arrays: list[Any], params: dict[str, Any]) -> Any:
+    """Where each bag's largest element is (tocha.inductor.bags)."""
+    rows, bags = arrays
+    count, modules = params["count"], native.inductor()
+    if modules is None or rows.dtype not in _COMPUTED or rows.ndim != 2 or not rows.size or bags.dtype is not _BITS[8]:
+        return None
+    if not bags.flags.c_contiguous or int(bags.max()) >= count:
+        return None
+    n, m = rows.shape
+    builtin = native.kernel(("bags", rows.dtype), lambda: modules.bags.maximum_place(modules.lower.NP_TYPES[rows.dtype]))
+    if builtin is None:
+        return None
+    out, best = np.full((count, m), -1, np.int64), np.zeros((count, m), rows.dtype)
+    units = -(-m // modules.bags.BLOCK)
+    builtin(out, best, np.ascontiguousarray(rows), bags, np.array([units, max(1, _PIECE // rows.size), n, m], np.int64))
+    return out
+
+
+RUNS = {"bag_maximum_place": bag_maximum_place, "gather": gather, "index": index, "embedding": embedding}
