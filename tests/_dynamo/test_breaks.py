@@ -318,3 +318,27 @@ def test_frame_readers_run_plainly() -> None:
         return sorted(locals()), eval("y * 2")
 
     helpers.check(f, X, graphs=0)
+
+
+def test_errors_that_only_the_graph_finds() -> None:
+    """An index out of range inside no_grad, try and with: handled where the program handles it, modes as they were."""
+
+    def f(x: Any, i: Any, table: Any) -> Any:
+        try:
+            with torch.no_grad():
+                table["before"] = 1
+                y = x[i] * 2
+            table["after"] = 1
+        except IndexError as error:
+            table["error"] = str(error)
+            y = x
+        return y, torch.is_grad_enabled()
+
+    x, good, bad = X.clone().requires_grad_(), torch.tensor([1]), torch.tensor([7])
+    for backend in ("eager", "aot_eager"):
+        compiled = torch.compile(f, backend=backend)
+        for i in (good, bad, good, bad):
+            ours: dict[str, Any] = {}
+            plain: dict[str, Any] = {}
+            assert helpers.same(f(x, i, plain), compiled(x, i, ours)) and ours == plain
+        assert torch.is_grad_enabled()

@@ -74,6 +74,8 @@ class Recorder(BaseTorchFunctionMode):
         self.inputs: list[Tensor] = []
         self.kept: list[Any] = []  # fakes, so that their ids stay theirs
         self.calls = self.checks = 0
+        self.outer: set[int] = set()  # memory of inputs
+        self.writes = False  # whether the graph writes to it
         self.varying = False  # whether some sizes are only examples
         self.grad = bool(mode.state.grad)
         self.where: Callable[[], str] | None = None
@@ -109,6 +111,7 @@ class Recorder(BaseTorchFunctionMode):
         self.nodes[id(fake)] = node
         self.inputs.append(t)
         self.kept.append(fake)
+        self.outer.add(id(fake._a.buffer))
         return fake
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -129,7 +132,7 @@ class Recorder(BaseTorchFunctionMode):
             (t._a.buffer, t._a.buffer.version) for t in tensors_in([*args, *kwargs.values()]) if t._a.__class__ is TraceArray
         ]
         out = func(*args, **kwargs)
-        self.record(func, name, before, out, any(b.version != version for b, version in memory))
+        self.record(func, name, before, out, [b for b, version in memory if b.version != version])
         return out
 
     def nodes_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
@@ -159,10 +162,11 @@ class Recorder(BaseTorchFunctionMode):
             return slice(self.argument(a.start), self.argument(a.stop), self.argument(a.step))
         raise Break(f"a {kind.__name__} is given to a function of the graph")
 
-    def record(self, func: Any, name: str, given: tuple[Any, Any], out: Any, wrote: bool) -> None:
+    def record(self, func: Any, name: str, given: tuple[Any, Any], out: Any, wrote: list[Any]) -> None:
         """Enter a call and its result."""
         args, kwargs = given
-        writes = wrote or (name.endswith("_") and not name.endswith("__")) or name in _WRITES or kwargs.get("out") is not None
+        self.writes = self.writes or any(id(b) in self.outer for b in wrote)
+        writes = bool(wrote) or (name.endswith("_") and not name.endswith("__")) or name in _WRITES or kwargs.get("out") is not None
         if not writes and not any(self.is_new(t) for t in tensors_in(out)):
             if self.varying and name not in _SIZELESS and not tensors_in(out):
                 raise NotDynamic(name)
@@ -227,6 +231,12 @@ class Recorder(BaseTorchFunctionMode):
 def set_grad_mode(on: bool) -> None:
     """torch._C._set_grad_enabled, as a node of graphs."""
     mode._set_grad(on)
+
+
+def leave_modes(grad: int) -> None:
+    """After a graph that raised: the grad mode as it was before it."""
+    if bool(mode.state.grad) is not bool(grad) and not mode.state.inference:
+        mode._set_grad(bool(grad))
 
 
 set_grad_mode.impure = True  # type: ignore[attr-defined]

@@ -31,14 +31,13 @@ from tocha._dynamo.generators import Generator
 from tocha._dynamo.guards import Guards, Prologue, environment
 from tocha._dynamo.interpreter import Interpreter
 from tocha._dynamo.rebuild import Rebuilder, Unmakeable
-from tocha._dynamo.recorder import Recorder, set_grad_mode
+from tocha._dynamo.recorder import Recorder, leave_modes, set_grad_mode
 from tocha._dynamo.sizes import SizeChanged
 from tocha._dynamo.tracer import Tracer
 from tocha._dynamo.world import Unentered, World
 from tocha.aot import journal, trace
 from tocha.aot.run import draw, draw_into
 from tocha.autograd import mode
-from tocha.fx import Node
 
 #: The stance in force: "default", "force_eager", "eager_on_recompile" or "fail_on_recompile".
 stance = ["default"]
@@ -108,10 +107,12 @@ class Program:
                     self.fixed.add(key)
                     self.segments[key].remove(segment)
                     continue
-                except Exception:
+                except Exception as error:
+                    leave_modes(segment.environment[0])
+                    vm = Interpreter(frames, frames.handled)
                     if segment.writes:
-                        raise
-                    return Interpreter(frames, frames.handled).execute(0)[1]  # which raises it where it belongs
+                        vm.unwind(error)  # too late to start again
+                    return vm.execute(0)[1]  # which raises it where it belongs
             first = False
             result = segment.epilogue(given, outs)
             if segment.returns:
@@ -305,7 +306,7 @@ class _Attempt:
         prologue = self.guards.compile(rebuilder.given)
         where = "" if what == "return" else tracer.frames[-1].where()
         module = recorder.module(rebuilder.outputs) if recorder.calls or recorder.checks or rebuilder.outputs else None
-        writes = module is not None and any(_writes(n) for n in module.graph.nodes)
+        writes = recorder.writes
         if writes and recorder.checks:
             raise NotDynamic  # when a check fails nothing must have happened
         if module is not None:
@@ -332,11 +333,6 @@ class _Attempt:
             )
 
         return compiled
-
-
-def _writes(node: Node) -> bool:
-    """Whether a node changes tensors in place."""
-    return bool(node.meta.get("writes"))
 
 
 def _compiled(program: Program, module: Any, inputs: list[Any]) -> Callable[..., Any]:
