@@ -90,6 +90,4 @@ def aot_module_simplified(
     mod: Module, args: Sequence[Any], fw_compiler: Compiler, bw_compiler: Compiler | None = None, **options: Any
 ) -> Callable[..., Any]:
     """As `aot_module`, for a module whose arguments are tensors (what a backend of torch.compile is given)."""
-    call = aot_module(mod, fw_compiler, bw_compiler, **options)
-    call._boxed_call = False  # type: ignore[attr-defined]
-    return call
+    return aot_module(mod, fw_compiler, bw_compiler, **options)

@@ -32,7 +32,8 @@ class OnTensors:
 
 def as_module(graph: Graph) -> GraphModule:
     """The module; a node's `meta["val"]` is a tensor of the meta device. It returns a tuple."""
-    new, copies = Graph(), {}
+    new = Graph()
+    copies: dict[Node, Node] = {}
     wrapped: dict[Any, OnTensors] = {}
     for node in graph.nodes:
         if node.op == "call_function" and getattr(node.target, "__module__", "") != "_operator":

@@ -52,6 +52,9 @@ class _Printer:
 
     def function(self, target: Any) -> str:
         """A function by where it is found (`torch.cat`, `math.sqrt`, `len`), or by a global name."""
+        if hasattr(target, "overloadpacket"):
+            self.globals["torch"] = sys.modules["tocha"]
+            return f"torch.ops.{target.namespace}.{target.__name__}"
         path = qualified_name(target)
         head, *rest = path.split(".")
         if not rest:

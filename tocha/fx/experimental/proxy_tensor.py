@@ -80,8 +80,8 @@ class _Recording(TorchDispatchMode):
             with self:
                 return self.table[func](*args, **kwargs)
         out = func(*args, **kwargs)
-        given = map_aggregate((args, kwargs), self.node)
-        self.bind(out, self.graph.call_function(func, *given))
+        given_args, given_kwargs = map_aggregate((args, kwargs), self.node)
+        self.bind(out, self.graph.call_function(func, given_args, given_kwargs, name=func.overloadpacket._name))
         return out
 
 
