@@ -342,3 +342,27 @@ def test_errors_that_only_the_graph_finds() -> None:
             plain: dict[str, Any] = {}
             assert helpers.same(f(x, i, plain), compiled(x, i, ours)) and ours == plain
         assert torch.is_grad_enabled()
+
+
+def autocast_whole(x: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x.t()
+        with torch.autocast("cpu", enabled=False):
+            z = x @ x.t()
+    return y, z, x @ x.t()
+
+
+def autocast_broken(x: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x.t()
+        k = y.float().sum().item()
+        z = (x @ x.t()) * k
+    return y, z, torch.is_autocast_enabled("cpu"), x @ x.t()
+
+
+def test_autocast() -> None:
+    helpers.check(autocast_whole, X, fullgraph=True)
+    helpers.check(autocast_broken, X, graphs=None)
+    for function in (autocast_whole, autocast_broken):
+        helpers.check(function, X.clone().requires_grad_(), graphs=None, backend="aot_eager")
+    assert not torch.is_autocast_enabled("cpu")

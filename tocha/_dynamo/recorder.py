@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import re
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from tocha import dtypes
 from tocha._dynamo import sizes
 from tocha._dynamo.exc import Break, NotDynamic
+from tocha.amp.autocast_mode import autocast
 from tocha.aot import trace
 from tocha.aot.trace import TraceArray
 from tocha.autograd import mode
@@ -74,6 +76,7 @@ class Recorder(BaseTorchFunctionMode):
         self.inputs: list[Tensor] = []
         self.kept: list[Any] = []  # fakes, so that their ids stay theirs
         self.calls = self.checks = 0
+        self.contexts: list[Any] = []  # autocasts entered and not yet left
         self.outer: set[int] = set()  # memory of inputs
         self.writes = False  # whether the graph writes to it
         self.varying = False  # whether some sizes are only examples
@@ -88,6 +91,8 @@ class Recorder(BaseTorchFunctionMode):
             with trace.tracing(Graph()), self:
                 yield
         finally:
+            while self.contexts:
+                self.contexts.pop().__exit__(None, None, None)
             if mode.is_grad_enabled() != before:
                 mode._set_grad(before)
 
@@ -220,6 +225,27 @@ class Recorder(BaseTorchFunctionMode):
         mode._set_grad(on)
         self.graph.call_function(set_grad_mode, (on,), {})
 
+    def enter_autocast(self, context: Any) -> None:
+        """Enter an autocast made in the trace, now and when the graph runs."""
+        context.__enter__()
+        self.contexts.append(context)
+        self.graph.call_function(enter_autocast, autocast_arguments(context), {})
+
+    def exit_autocast(self, context: Any) -> None:
+        """Leave it."""
+        if not self.contexts or self.contexts[-1] is not context:
+            raise Break("an autocast from outside what was captured is left")
+        self.contexts.pop().__exit__(None, None, None)
+        self.graph.call_function(exit_autocast, (), {})
+
+    def close(self) -> list[tuple[Any, ...]]:
+        """Leave what is open, in the graph too; the arguments of those to enter again after it, outermost first."""
+        still_open = []
+        while self.contexts:
+            still_open.append(self.contexts[-1])
+            self.exit_autocast(self.contexts[-1])
+        return still_open[::-1]
+
     def module(self, outputs: list[Tensor]) -> GraphModule:
         """The graph as a module that returns the outputs, with the grad mode as it found it."""
         if mode.is_grad_enabled() != self.grad:
@@ -233,8 +259,40 @@ def set_grad_mode(on: bool) -> None:
     mode._set_grad(on)
 
 
+def autocast_arguments(context: Any) -> tuple[Any, ...]:
+    """What an autocast is made of."""
+    return context.device, context.fast_dtype, context._enabled, context._cache_enabled
+
+
+class _Open(threading.local):
+    """Autocasts that graphs of this thread have entered."""
+
+    def __init__(self) -> None:
+        self.contexts: list[Any] = []
+
+
+_open = _Open()
+
+
+def enter_autocast(*arguments: Any) -> None:
+    """torch.amp.autocast_mode._enter_autocast, as a node of graphs."""
+    context = autocast(*arguments)
+    context.__enter__()
+    _open.contexts.append(context)
+
+
+def exit_autocast() -> None:
+    """torch.amp.autocast_mode._exit_autocast, as a node of graphs."""
+    _open.contexts.pop().__exit__(None, None, None)
+
+
+enter_autocast.impure = exit_autocast.impure = True  # type: ignore[attr-defined]
+
+
 def leave_modes(grad: int) -> None:
-    """After a graph that raised: the grad mode as it was before it."""
+    """After a graph that raised: the modes as they were before it."""
+    while _open.contexts:
+        exit_autocast()
     if bool(mode.state.grad) is not bool(grad) and not mode.state.inference:
         mode._set_grad(bool(grad))
 

@@ -14,6 +14,7 @@ from tocha._dynamo.calls import rule
 from tocha._dynamo.exc import Break
 from tocha._dynamo.recorder import METHODS
 from tocha._dynamo.sizes import Sizes, VaryingSize, shape_of
+from tocha.amp.autocast_mode import autocast
 from tocha.autograd import mode
 from tocha.device import Size, device
 from tocha.dtypes import get_default_dtype
@@ -273,6 +274,28 @@ def _numel(vm: Any, args: Any, kwargs: Any) -> Any:
 @rule(mode._set_grad)
 def _set_grad(vm: Any, args: Any, kwargs: Any) -> None:
     vm.recorder.set_grad(*args)
+
+
+@rule(autocast)
+def _autocast(vm: Any, args: Any, kwargs: Any) -> Any:
+    if not all(map(calls.is_data, (*args, *kwargs.values()))):
+        raise Break("autocast with something else than data")
+    made = autocast(*args, **kwargs)
+    vm._noted(made)
+    return made
+
+
+@rule(autocast.__enter__)
+def _enter_autocast(vm: Any, args: Any, kwargs: Any) -> Any:
+    if vm.world.source_of(args[0]) is not None:
+        raise Break("an autocast from outside what was captured is entered")
+    vm.recorder.enter_autocast(args[0])
+    return args[0]
+
+
+@rule(autocast.__exit__)
+def _exit_autocast(vm: Any, args: Any, kwargs: Any) -> None:
+    vm.recorder.exit_autocast(args[0])
 
 
 @rule(mode.is_grad_enabled)

@@ -291,6 +291,7 @@ class _Attempt:
                 inputs.append(t)
             else:
                 recorder.graph.erase_node(node)
+        still_open = recorder.close()
         rebuilder = Rebuilder(world, used)
         rebuilder.effects()
         if what == "return":
@@ -302,6 +303,8 @@ class _Attempt:
             result = f"([{', '.join(rebuilder.frame(f) for f in tracer.frames)}], {handled})"
         if mode.is_grad_enabled() != recorder.grad:
             rebuilder.lines.append(f"{rebuilder.constants.name(set_grad_mode)}({mode.is_grad_enabled()})")
+        for context in still_open:
+            rebuilder.lines.append(f"{rebuilder.value(context)}.__enter__()")
         epilogue, text = rebuilder.compile(result)
         prologue = self.guards.compile(rebuilder.given)
         where = "" if what == "return" else tracer.frames[-1].where()
