@@ -24,7 +24,11 @@ def test_dlpack_shares_memory_both_ways():
     x[0, 0] = 5
     assert a[0, 0] == 5
     assert np.shares_memory(np.from_dlpack(X), X.numpy())
-    assert torch.from_dlpack(torch.to_dlpack(X)).data_ptr() == X.data_ptr()
+    y = torch.arange(6.0).view(2, 3).t()
+    again = torch.from_dlpack(torch.to_dlpack(y))
+    assert again.data_ptr() == y.data_ptr() and again.stride() == (1, 3)
+    again[1, 0] = 40  # a capsule's memory may be written to
+    assert y[1, 0] == 40
     with pytest.raises(BufferError):
         np.from_dlpack(torch.ones(2, requires_grad=True))
 

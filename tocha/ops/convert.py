@@ -349,6 +349,8 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
         ext_tensor = _Capsule(ext_tensor)
     if ext_tensor.__dlpack_device__()[0] == 1:
         array = np.from_dlpack(ext_tensor)
+        if not array.flags.writeable and isinstance(ext_tensor, _Capsule) and '"dltensor"' in ext_tensor.name:
+            array = np.asarray(_Writable(array))
         return wrap(array) if array.flags.writeable else from_numpy(array)
     from tocha.backends import cuda
 
@@ -398,13 +400,21 @@ class _Capsule:
     """A bare DLPack capsule of CPU memory, dressed as an object that speaks the protocol."""
 
     def __init__(self, capsule: Any) -> None:
-        self.capsule = capsule
+        self.capsule, self.name = capsule, repr(capsule)  # using it renames it
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0
 
     def __dlpack__(self, **unused: Any) -> Any:
         return self.capsule
+
+
+class _Writable:
+    """The memory of an array that NumPy locks: capsules from before DLPack 1.0 cannot say that they may be written to."""
+
+    def __init__(self, array: Any) -> None:
+        have = array.__array_interface__
+        self.array, self.__array_interface__ = array, {**have, "data": (have["data"][0], False)}
 
 
 @op("torch")
