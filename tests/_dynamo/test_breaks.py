@@ -366,3 +366,19 @@ def test_autocast() -> None:
     for function in (autocast_whole, autocast_broken):
         helpers.check(function, X.clone().requires_grad_(), graphs=None, backend="aot_eager")
     assert not torch.is_autocast_enabled("cpu")
+
+
+def test_device_contexts_and_default_types() -> None:
+    def f(x: Any) -> Any:
+        with torch.device("meta"):
+            m = torch.ones(3)
+        with torch.device("cpu"):
+            c = torch.zeros(3)
+        torch.set_default_dtype(torch.float64)
+        try:
+            d = torch.ones(2) + x.sum().item()
+        finally:
+            torch.set_default_dtype(torch.float32)
+        return m.device.type, m.shape, c + x, d, torch.ones(1)
+
+    helpers.check(f, X, graphs=None, calls=3)

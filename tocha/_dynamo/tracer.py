@@ -354,7 +354,7 @@ class Tracer(Attributes):
         fn = getattr(fn, "_torchdynamo_orig_callable", fn)
         if not isinstance(fn, types.FunctionType):
             return self.call(fn, args, kwargs)
-        if fn.__module__ == "tocha.device" and all(map(calls.is_data, args)):
+        if fn.__module__ == "tocha.device" and fn.__qualname__.startswith("Size.") and all(map(calls.is_data, args)):
             return fn(*args, **kwargs)
         why = calls.kept_out(fn)
         if why is not None:
