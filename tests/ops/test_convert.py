@@ -82,3 +82,9 @@ def test_complex_numbers_without_imaginary_part_become_real_ones() -> None:
     assert int(torch.tensor(2 + 0j)) == 2
     with pytest.raises(RuntimeError, match="imaginary part"):
         float(torch.tensor(1 + 1j))
+
+
+def test_an_index_of_the_cpu_means_nothing() -> None:
+    x = torch.ones(2)
+    assert x.to("cpu:0") is x and x.to("cpu:1") is x
+    assert torch.ones(2, device="cpu:1").device == torch.device("cpu")

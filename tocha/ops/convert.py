@@ -42,7 +42,7 @@ def _move(input: Tensor, device: Device) -> Tensor:
     here = input.device
     if here.type == device.type == "cuda" and device.index is None:
         device = namespace(input._a).current()
-    if device.type == here.type and (device.index is None or device.index == here.index):
+    if device.type == here.type and (device.type != "cuda" or device.index is None or device.index == here.index):
         return input
     if here.type == "meta":
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
