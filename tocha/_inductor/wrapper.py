@@ -40,7 +40,10 @@ class _Writer:
     def __init__(self, graph: Graph, plan: Schedule) -> None:
         self.graph, self.plan = graph, plan
         self.lines: list[str] = []
-        self.names: dict[str, Any] = {"laid_out": run.laid_out, "empty": empty, "restride": cpu.restride, "compute": run.compute}
+        self.names: dict[str, Any] = {}
+        self.taken = {n.name for n in graph.nodes}  # by local variables
+        self.laid_out, self.restride = self._global("laid_out", run.laid_out), self._global("restride", cpu.restride)
+        self.empty, self.new = self._global("empty", empty), self._global("new", np.empty)
         self.kernels: list[Built] = []
         self.placeholders = [n for n in graph.nodes if n.op == "placeholder"]
         self.known: dict[Node, str] = {}
@@ -67,10 +70,13 @@ class _Writer:
 
     def _global(self, wish: str, value: Any) -> str:
         name, number = wish, 1
-        while name in self.names:
+        while name in self.names or name in self.taken:
             name, number = f"{wish}_{number}", number + 1
         self.names[name] = value
         return name
+
+    def _type(self, dtype: Any) -> str:
+        return str(dtype.name) if self.names.get(dtype.name) is dtype else self._global(dtype.name, dtype)
 
     def _input(self, n: Node) -> None:
         if n.users:
@@ -91,7 +97,12 @@ class _Writer:
         if n not in self.known:
             value = n.meta["val"]
             self.known[n] = n.name
-            self.lines.append(f"{n.name} = empty({value.shape}, {self._global(value.dtype.name, value.dtype)}, {value.strides})")
+            type = self._type(value.dtype)
+            plain = calls.row_major(n) or not value.size
+            self.lines.append(
+                f"{n.name} = "
+                + (f"{self.new}({value.shape}, {type})" if plain else f"{self.empty}({value.shape}, {type}, {value.strides})")
+            )
 
     # ---- items
 
@@ -119,13 +130,13 @@ class _Writer:
         given = [self.known[n] for n in built.outputs]
         given += [self.known[n] if not offset else self._shifted(n, offset) for n, offset in built.inputs]
         if built.scratch:
-            given.append(f"empty(({built.scratch},), {self._global('float64', np.dtype(np.float64))}, (8,))")
+            given.append(f"{self.new}({built.scratch}, {self._type(np.dtype(np.float64))})")
         work = built.work if isinstance(built.work, int) else self._global("work", built.work)
         self.lines.append(f"{self._global(f'kernel_{built.kernel.name}', kernel)}({', '.join(given)}, {work})")
 
     def _shifted(self, n: Node, offset: int) -> str:
         item = n.meta["val"].itemsize
-        return f"restride({self.known[n]}, (1,), ({item},), {offset * item})"
+        return f"{self.restride}({self.known[n]}, (1,), ({item},), {offset * item})"
 
     def _extern(self, node: Node) -> None:
         if node.target is operator.getitem:
@@ -157,7 +168,7 @@ class _Writer:
         self.known[node] = node.name
         strides = node.meta["val"].strides
         if strides and not (dense and calls.row_major(node)):
-            self.lines.append(f"if {node.name}.strides != {strides}: {node.name} = laid_out({node.name}, {strides})")
+            self.lines.append(f"if {node.name}.strides != {strides}: {node.name} = {self.laid_out}({node.name}, {strides})")
 
     def _show(self, a: Any) -> str:
         if isinstance(a, _Source):
@@ -175,7 +186,7 @@ class _Writer:
             return self.known[n]
         item = n.meta["val"].itemsize
         strides = tuple(s * item for s in access.steps)
-        return f"restride({self.known[base]}, {shape_of(n)}, {strides}, {access.offset * item})"
+        return f"{self.restride}({self.known[base]}, {shape_of(n)}, {strides}, {access.offset * item})"
 
 
 @functools.lru_cache(maxsize=4096)
