@@ -382,3 +382,33 @@ def test_device_contexts_and_default_types() -> None:
         return m.device.type, m.shape, c + x, d, torch.ones(1)
 
     helpers.check(f, X, graphs=None, calls=3)
+
+
+def test_iterators_of_the_caller_move_on() -> None:
+    def f(x: Any, it: Any) -> Any:
+        total = x * next(it)
+        k = total.sum().item()
+        for i in it:
+            total = total + i * k
+            total.tolist()
+            if i > 3:
+                break
+        return total, next(it)
+
+    def g(x: Any) -> Any:
+        it = iter([1, 2, 3, 4, 5, 6])
+        held = [it]
+        total = x
+        for i in it:
+            total = total * i
+            total.tolist()
+            total = total + next(held[0])
+        return total, list(it)
+
+    compiled = torch.compile(f, backend="eager")
+    for _ in range(3):
+        ours, plain = iter(range(1, 9)), iter(range(1, 9))
+        assert helpers.same(f(X, plain), compiled(X, ours)) and list(ours) == list(plain)
+        ours, plain = iter([1.0, 2.0, 5.0, 6.0, 7.0]), iter([1.0, 2.0, 5.0, 6.0, 7.0])
+        assert helpers.same(f(X, plain), compiled(X, ours)) and list(ours) == list(plain)
+    helpers.check(g, X, graphs=None, calls=3)

@@ -21,7 +21,7 @@ from tocha._dynamo.generators import Generator
 from tocha._dynamo.sizes import Sizes, VaryingSize
 from tocha._dynamo.source import Constants, Source
 from tocha._dynamo.tracer import Inlined
-from tocha._dynamo.world import _IDENTICAL, DELETED, Unentered, World, changed, is_bound
+from tocha._dynamo.world import _IDENTICAL, DELETED, ITERATORS, Unentered, World, changed, is_bound
 from tocha.device import Size, device
 from tocha.tensor import Tensor
 
@@ -45,6 +45,8 @@ class Rebuilder:
         self.given: list[Source] = list(inputs)  # the graph's inputs come first
         self.outputs: list[Any] = []  # tensors, and sizes that only the graph knows
         self.lines: list[str] = []
+        self.uses: collections.Counter[int] = collections.Counter()  # of iterators
+        self.held: list[Any] = []  # what frames hold
         self.constants = Constants(
             FunctionType=types.FunctionType, CellType=types.CellType, MethodType=types.MethodType, new=new, Frame=Frame
         )
@@ -74,6 +76,8 @@ class Rebuilder:
         if v.__class__ is Unentered:
             return self.source(v.source)
         kind = type(v)
+        if kind in ITERATORS:
+            self.uses[id(v)] += 1
         if v is None or kind is bool or v is ... or v is NotImplemented:
             return repr(v)
         if v is NULL:
@@ -212,6 +216,7 @@ class Rebuilder:
 
     def frame(self, f: Frame) -> str:
         """A frame with real values."""
+        self.held += [*f.local.values(), *f.stack]
         local = ", ".join(f"{k!r}: {self.value(v)}" for k, v in f.local.items())
         k = self.constants.name
         self.world.kept.append(f)
@@ -222,6 +227,24 @@ class Rebuilder:
         if f.instead is not NULL:
             self.lines.append(f"{name}.instead = {self.value(f.instead)}")
         return name
+
+    def owned(self) -> str:
+        """The iterators that only the frames hold, by id."""
+        found = []
+        for v in self.held:
+            if v.__class__ is Unentered:
+                if id(v.value) in self.world.owned:
+                    v.source.check("is only the frames'", "id({v}) in frames.owned")
+                    found.append(self.source(v.source))
+            elif type(v) in ITERATORS and self._alone(v):
+                found.append(self._made[id(v)])
+        return "{" + ", ".join(f"id({name}): {name}" for name in found) + "}"
+
+    def _alone(self, v: Any) -> bool:
+        """Whether one place holds an iterator, and only it those it takes from."""
+        if self.uses[id(v)] != 1 or id(v) not in self._made:
+            return False
+        return all(self._alone(part) for part in v.__reduce__()[1] if type(part) in ITERATORS)
 
     # ---- writes
 

@@ -171,7 +171,9 @@ class Recorder(BaseTorchFunctionMode):
         """Enter a call and its result."""
         args, kwargs = given
         self.writes = self.writes or any(id(b) in self.outer for b in wrote)
-        writes = bool(wrote) or (name.endswith("_") and not name.endswith("__")) or name in _WRITES or kwargs.get("out") is not None
+        writes = (
+            bool(wrote) or (name.endswith("_") and not name.endswith("__")) or name in _WRITES or kwargs.get("out") is not None
+        )
         if not writes and not any(self.is_new(t) for t in tensors_in(out)):
             if self.varying and name not in _SIZELESS and not tensors_in(out):
                 raise NotDynamic(name)

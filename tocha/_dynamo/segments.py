@@ -48,6 +48,7 @@ class Frames(list[Frame]):
     """The frames of a suspended program, innermost last, and the exception it is handling."""
 
     handled: Any = None
+    owned: dict[int, Any] = {}  # noqa: RUF012  # iterators that only the frames hold, by id; never changed in place
 
     def key(self) -> Any:
         """Where the program stands."""
@@ -122,7 +123,7 @@ class Program:
             if vm.done is not NULL:
                 return vm.done[1]
             frames = Frames(vm.frames)
-            frames.handled = vm.handled
+            frames.handled, frames.owned = vm.handled, result[2]
 
     def find(self, key: Any, frames: Frames) -> tuple[Segment | None, Any]:
         """The segment whose guards hold, captured now if there is none; None if it is to run in plain Python."""
@@ -230,6 +231,7 @@ class _Attempt:
         self.frames, self.stop = frames, stop
         self.guards, self.recorder = Guards(), Recorder()
         self.world = World(self.guards, self.recorder)
+        self.world.owned = frames.owned
         self.tracer: Tracer | None = None
 
     def made_at(self, value: Any) -> int | None:
@@ -300,7 +302,8 @@ class _Attempt:
             result = rebuilder.value(value)
         else:
             handled = rebuilder.value(tracer.handled)
-            result = f"([{', '.join(rebuilder.frame(f) for f in tracer.frames)}], {handled})"
+            listed = ", ".join(rebuilder.frame(f) for f in tracer.frames)
+            result = f"([{listed}], {handled}, {rebuilder.owned()})"
         if mode.is_grad_enabled() != recorder.grad:
             rebuilder.lines.append(f"{rebuilder.constants.name(set_grad_mode)}({mode.is_grad_enabled()})")
         for context in still_open:

@@ -48,7 +48,7 @@ _IDENTICAL = (
 COPIED = (list, dict, set, collections.deque, collections.OrderedDict, collections.defaultdict, collections.Counter)
 FIXED: tuple[dict[str, tuple[int, ...]], ...] = ()
 DELETED = Marker("DELETED")
-_ITERATORS: tuple[type, ...] = (
+ITERATORS: tuple[type, ...] = (
     type(iter([])), type(iter(())), type(iter(range(0))), type(reversed([])), enumerate, zip, map, filter, type(iter({})), type(iter({}.values())),
     type(iter({}.items())), type(iter(set())), type(iter("")), type(iter(range(1 << 70))),
 )  # fmt: skip
@@ -66,6 +66,7 @@ class World:
         self.previous: Any = FIXED  # shapes of inputs at earlier captures, by label
         self.all_vary = False
         self.shapes: dict[str, tuple[int, ...]] = {}
+        self.owned: dict[int, Any] = {}  # iterators that only the frames hold
         self.varying: dict[int, set[int]] = {}  # dimensions of a fake that vary
         self.examples: set[int] = set()
         self.fixed_sizes: set[int] = set()
@@ -197,9 +198,15 @@ class World:
         return copy
 
     def enter_iterator(self, value: Any, source: Source) -> Any:
-        """An iterator on a frame's stack: nobody else's, so a copy at the same place. Others stay as they are, and opaque."""
+        """An iterator that only a frame holds becomes a copy at the same place. Others stay as they are, and opaque."""
+        if id(value) not in self.owned:
+            return self.enter(value, source)
+        source.check("is only the frames'", "id({v}) in frames.owned")
+        return self._copied_iterator(value, source)
+
+    def _copied_iterator(self, value: Any, source: Source) -> Any:
         kind = type(value)
-        if kind not in _ITERATORS:
+        if kind not in ITERATORS:
             return self.enter(value, source)
         g.check_type(source, value)
         reduced = value.__reduce__()
@@ -208,7 +215,7 @@ class World:
         g.check_length(form, reduced)
         args = form.item(1)
         g.check_length(args, reduced[1])
-        parts = [self.enter_iterator(v, args.item(i)) for i, v in enumerate(reduced[1])]
+        parts = [self._copied_iterator(v, args.item(i)) for i, v in enumerate(reduced[1])]
         made = reduced[0](*parts)
         if len(reduced) > 2 and reduced[2] is not None:
             made.__setstate__(self.enter(reduced[2], form.item(2)))
