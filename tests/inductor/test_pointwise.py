@@ -282,3 +282,12 @@ def test_dimensions_of_one_element_may_have_any_stride() -> None:
     odd = np.lib.stride_tricks.as_strided(np.array([2.0], np.float32), (1, 1), (3, 1))
     given = np.random.default_rng(0).standard_normal((300, 400)).astype(np.float32)
     np.testing.assert_array_equal(run("mul", [given, odd]), given * 2)
+
+
+def test_a_call_made_before_gives_the_same_bits_and_order_of_memory() -> None:
+    x, row = torch.randn(400, 300).t(), torch.randn(400)
+    first, again, other = x * row, x * row, x * (2 * row)
+    assert first.stride() == again.stride() == (1, 300) and torch.equal(first, again) and torch.equal(other, 2 * first)
+    np.testing.assert_array_equal(again.numpy(), x.numpy() * row.numpy())
+    with pytest.raises(RuntimeError, match="must match"):
+        x * torch.randn(300)

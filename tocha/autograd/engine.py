@@ -16,6 +16,7 @@ from tocha.backends import namespace
 from tocha.backends.strides import is_dense
 from tocha.device import contiguous_format
 from tocha.dispatch.override import hide_overrides, overridable, restore_overrides, user_code
+from tocha.dispatch.prim import edge_of
 from tocha.tensor import Tensor, wrap
 
 Place = Any  # a Node, or a leaf tensor
@@ -284,6 +285,8 @@ class Targets:
 def _leading_to(wanted: set[Place], roots: list[Place]) -> set[Node]:
     """Nodes from which an edge path leads to something wanted."""
     nodes = {r for r in roots if isinstance(r, Node)}
+    if len(nodes) == 1 and not any(isinstance(edge, Node) for root in nodes for edge in root.edges):
+        return {root for root in nodes if any(edge in wanted for edge in root.edges)}
     stack = list(nodes)
     while stack:
         for edge in stack.pop().edges:
@@ -298,8 +301,6 @@ def _leading_to(wanted: set[Place], roots: list[Place]) -> set[Node]:
 
 
 def _prepare_roots(outputs: Sequence[Tensor], grads: Sequence[Any], what: str, batched: bool = False) -> Roots:
-    from tocha.dispatch.prim import edge_of
-
     roots: Roots = []
     for out, grad in zip(outputs, grads, strict=True):
         if isinstance(out, GradientEdge):
@@ -384,8 +385,6 @@ def _place(edge: GradientEdge) -> tuple[Place, int]:
 
 
 def _collect(roots: Roots, inputs: Sequence[Tensor], retain: bool, create_graph: bool) -> list[Tensor | None]:
-    from tocha.dispatch.prim import edge_of
-
     for tensor in inputs:
         if not isinstance(tensor, GradientEdge) and not tensor._rg:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
@@ -396,6 +395,8 @@ def _collect(roots: Roots, inputs: Sequence[Tensor], retain: bool, create_graph:
 
 
 def _items(value: Any) -> tuple[Any, ...]:
+    if value.__class__ is Tensor:
+        return (value,)
     return tuple(value) if isinstance(value, (tuple, list)) and not isinstance(value, GradientEdge) else (value,)
 
 
