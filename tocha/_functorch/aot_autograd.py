@@ -76,14 +76,22 @@ def _of_state(mod: Module) -> tuple[dict[str, Any], Callable[..., Any]]:
     from tocha.func import functional_call
 
     state = {**dict(mod.named_parameters()), **dict(mod.named_buffers())}
-    return state, lambda state, args, kwargs: functional_call(mod, state, args, kwargs)
+
+    def call(state: dict[str, Any], args: Any, kwargs: Any) -> Any:
+        return functional_call(mod, state, args, kwargs)
+
+    return state, call
 
 
 def aot_module(mod: Module, *args: Any, **options: Any) -> Callable[..., Any]:
     """`aot_function` of a module: its parameters and buffers are the graphs' first inputs."""
     state, function = _of_state(mod)
     compiled = aot_function(function, *args, **options)
-    return lambda *inputs, **kwargs: compiled(state, inputs, kwargs)
+
+    def call(*inputs: Any, **kwargs: Any) -> Any:
+        return compiled(state, inputs, kwargs)
+
+    return call
 
 
 def aot_module_simplified(

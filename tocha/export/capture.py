@@ -201,7 +201,10 @@ class _Call:
         modes = any(n.target is set_grad_mode for n in module.graph.nodes)
         if any(self.dims) or modes:
             return program
-        program = program.run_decompositions()
+        try:
+            program = program.run_decompositions()
+        except RuntimeError:  # what is no operator of its own stays as it was captured
+            return program
         names = [n.name if isinstance(n, Node) else None for n in program.graph.output_node().args[0]]
         program.graph_signature.output_specs = [
             s if name is None else OutputSpec(s.kind, TensorArgument(name)) for s, name in zip(out_specs, names, strict=True)
@@ -219,13 +222,9 @@ class _Call:
 
 
 def aten_graph(module: GraphModule, inputs: list[Any], table: dict[Any, Callable[..., Any]]) -> GraphModule:
-    """A lifted graph as one of aten calls, by running it on copies of these inputs."""
+    """A lifted graph as one of aten calls, for inputs like these."""
     names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
-    rng = tocha.get_rng_state()
-    try:
-        return record(module.forward, [_fresh(x) for x in inputs], names, table, "GraphModule")
-    finally:
-        tocha.set_rng_state(rng)
+    return record(module.forward, inputs, names, table, "GraphModule")
 
 
 def _fresh(x: Any) -> Any:

@@ -10,7 +10,9 @@ import logging
 import sys
 import types
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 log = logging.getLogger("torch")
 _told: set[str] = set()
@@ -105,17 +107,17 @@ class _Patch(contextlib.ContextDecorator):
         for name, value in self.before.pop().items():
             self.module.put(name, value)
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: F) -> F:
         @functools.wraps(function)
         def patched(*args: Any, **kwargs: Any) -> Any:
             with _Patch(self.module, self.changes):
                 return function(*args, **kwargs)
 
-        return patched
+        return cast(F, patched)
 
 
 def _is_code(value: Any) -> bool:
-    return isinstance(value, (types.FunctionType, type, types.ModuleType))
+    return isinstance(value, (types.FunctionType, type, types.ModuleType)) or type(value).__module__ == "__future__"
 
 
 def install(name: str, unused: Mapping[str, Any], heeded: tuple[str, ...] = ()) -> None:

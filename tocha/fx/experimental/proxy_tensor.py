@@ -1,4 +1,4 @@
-"""torch.fx.experimental.proxy_tensor: `make_fx`, a function run once on real tensors and recorded as a graph of aten calls."""
+"""torch.fx.experimental.proxy_tensor: `make_fx`, a function run once on tensors without values and recorded as a graph of aten calls."""
 
 from __future__ import annotations
 
@@ -8,33 +8,19 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tocha.aot import run, trace
+from tocha.aot.trace import TraceArray
+from tocha.backends import device_of
 from tocha.backends.meta import MetaArray
-from tocha.fx import Graph, GraphModule, Node
+from tocha.fx import Graph, GraphModule, Node, map_arg
 from tocha.fx.node import map_aggregate
 from tocha.nn import Module
-from tocha.overrides import BaseTorchFunctionMode
-from tocha.tensor import Tensor, wrap
+from tocha.tensor import Tensor, wrap, wrap_as
 from tocha.utils._python_dispatch import TorchDispatchMode
-from tocha.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from tocha.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 __all__ = ["get_proxy_mode", "make_fx"]
 
-_ASKS = frozenset(
-    (
-        "__bool__",
-        "__int__",
-        "__float__",
-        "__index__",
-        "__complex__",
-        "__array__",
-        "item",
-        "tolist",
-        "numpy",
-        "equal",
-        "is_nonzero",
-        "allclose",
-    )
-)
 _current: list[_Recording] = []
 
 
@@ -52,6 +38,7 @@ class _Recording(TorchDispatchMode):
         self.nodes: dict[int, Node] = {}
         self.kept: list[Any] = []  # so that ids stay theirs
         self.constants: dict[str, Any] = {}
+        self.versions: dict[int, int] = {}  # of memory, after the writes that are in the graph
 
     def bind(self, value: Any, node: Node) -> None:
         if isinstance(value, Tensor):
@@ -69,36 +56,52 @@ class _Recording(TorchDispatchMode):
         found = self.nodes.get(id(value))
         if found is None:
             name = f"_tensor_constant{len(self.constants)}"
-            self.constants[name] = value
+            self.constants[name] = value if value._a.__class__ is not TraceArray else wrap(_known(value._a.read()))
             found = self.nodes[id(value)] = self.graph.get_attr(name)
             self.kept.append(value)
         return found
+
+    def check_writes(self, tensors: Sequence[Any]) -> None:
+        """RuntimeError if memory was written to by what is not in the graph."""
+        for t in tensors:
+            if isinstance(t, Tensor) and t._a.__class__ is TraceArray:
+                b = t._a.buffer
+                if self.versions.get(id(b), 0) != b.version:
+                    raise RuntimeError("make_fx: a traced tensor is written to by a call that is no operator of its own")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in self.table:
             with self:
                 return self.table[func](*args, **kwargs)
+        given = tree_leaves((args, kwargs))
+        self.check_writes(given)
         out = func(*args, **kwargs)
+        for t in (*given, *tree_leaves(out)):
+            if isinstance(t, Tensor) and t._a.__class__ is TraceArray:
+                self.versions[id(t._a.buffer)] = t._a.buffer.version
         given_args, given_kwargs = map_aggregate((args, kwargs), self.node)
         self.bind(out, self.graph.call_function(func, given_args, given_kwargs, name=func.overloadpacket._name))
         return out
 
 
-class _Questions(BaseTorchFunctionMode):
-    """Refuses to say what values traced tensors have: the graph would hold for these values alone."""
+def _known(node: Node) -> Any:
+    """The array of a traced node that depends on no input and draws no number. RuntimeError if it does."""
+    values: dict[Node, Any] = {}
 
-    def __init__(self, recording: _Recording) -> None:
-        self.recording = recording
+    def compute(n: Node) -> Any:
+        if n not in values:
+            if n.op == "placeholder" or n.target in (run.draw, run.draw_into) or "random" in getattr(n.target, "tags", ()):
+                raise RuntimeError(
+                    "make_fx: a random mask or another tensor is made from traced values by a call that is no operator of its own "
+                    "(as in dropout in training): it can't be part of the graph"
+                )
+            for read in n.all_input_nodes:
+                compute(read)
+            values[n] = run.compute(n, *map_arg((n.args, n.kwargs), values.__getitem__))
+        return values[n]
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", "")
-        if name in _ASKS and any(id(a) in self.recording.nodes for a in args):
-            raise RuntimeError(
-                f"It appears that you're trying to get value out of a tracing tensor with {name} - erroring out! It's likely that "
-                "this is caused by data-dependent control flow or similar."
-            )
-        return func(*args, **(kwargs or {}))
+    return compute(node)
 
 
 def make_fx(
@@ -130,21 +133,37 @@ def record(
 ) -> GraphModule:  # fmt: skip
     """The graph of the operators that `function(*inputs)` calls."""
     mode = _Recording(table)
-    fresh = []
-    for leaf, wish in zip(inputs, names, strict=True):
-        node = mode.graph.placeholder(wish)
-        if isinstance(leaf, Tensor) and id(leaf) in mode.nodes:
-            leaf = leaf.view_as(leaf)  # given twice: two inputs
-        mode.bind(leaf, node)
-        fresh.append(leaf)
-    _current.append(mode)
-    try:
-        with mode, _Questions(mode):
-            out = function(*fresh)
-    finally:
-        _current.pop()
-    mode.graph.output(tree_map(mode.node, out))
+    with trace.tracing(Graph()):
+        fakes = []
+        for leaf, wish in zip(inputs, names, strict=True):
+            fake = _fake(leaf)
+            mode.bind(fake, mode.graph.placeholder(wish))
+            fakes.append(fake)
+        _current.append(mode)
+        try:
+            with mode:
+                out = function(*fakes)
+            mode.check_writes([*fakes, *tree_leaves(out)])
+            mode.graph.output(tree_map(mode.node, out))
+        except trace.DataDependent as error:
+            raise RuntimeError(
+                f"It appears that you're trying to get value out of a tracing tensor - erroring out! It's likely that this is caused by "
+                f"data-dependent control flow or similar: {error}"
+            ) from error
+        finally:
+            _current.pop()
     return GraphModule(mode.constants, mode.graph, title)
+
+
+def _fake(x: Any) -> Any:
+    """A stand-in without data."""
+    if not isinstance(x, Tensor):
+        return x
+    if device_of(x._a).type != "cpu" or any(n < 0 for n in x._a.strides):
+        raise RuntimeError("make_fx: inputs must be tensors on the CPU without negative strides")
+    fake: Any = wrap_as(type(x), trace.placeholder("x", x._a))
+    fake._rg = x.requires_grad
+    return fake.view_as(fake) if x.requires_grad and not x.is_leaf else fake
 
 
 def _names(f: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:
