@@ -1,13 +1,14 @@
 """Kernels of scans along one dimension of a contiguous array seen as (outer, n, inner): running sums, products and extremes.
 
 With inner dimensions a unit of work is a block of columns that are scanned side by side; without, a few rows, whose chains of dependent
-operations overlap. Every chain runs in order, so the result has NumPy's bits: float32 accumulates in float64 and is rounded for each
-element.
+operations overlap (sums and products), or one (extremes). Every chain runs in order, so the result has NumPy's bits: float32 accumulates in
+float64 and is rounded for each element.
 """
 
 from __future__ import annotations
 
 from tocha.inductor.loop_ir import (
+    BITS,
     FLOATS,
     HALVES,
     Assign,
@@ -26,6 +27,7 @@ from tocha.inductor.loop_ir import (
     Statement,
     Store,
     compare,
+    const,
     convert,
     select,
     verify,
@@ -35,6 +37,7 @@ from tocha.inductor.reduce import START
 ROWS, COLUMNS = 8, 256  # of a unit
 KINDS = ("add", "mul", "max", "min")
 _ZERO = Const(0, "index")
+_SIZES = ("outer", "n", "inner", "blocks")
 
 
 def _offset(row: Expr, k: Expr, reverse: bool) -> Expr:
@@ -68,19 +71,12 @@ class _Scan:
         return convert(convert(x, "f32") if self.type in HALVES else x, self.wide)
 
     def row(self, number: int, row: Expr, k: Expr) -> tuple[tuple[Statement, ...], tuple[Statement, ...]]:
-        """What comes before the loop over places, and in it, for one row in variables."""
-        total, place = f"total{number}", f"place{number}"
-        before: list[Statement] = [Declare(total, self.wide, self.start), Assign(total, self.start)]
-        if self.picks:
-            before += [Declare(place, "i64", Const(0, "i64")), Assign(place, Const(0, "i64"))]
+        """What comes before the loop over places, and in it, for the sum or product of one row in a variable."""
+        total = f"total{number}"
         at = _offset(row, k, self.reverse)
-        old = Read(place, "i64") if self.picks else None
-        value, reached = _step(self.kind, self.load(at), Read(total, self.wide), k, old)
-        inside: list[Statement] = [] if reached is None else [Assign(place, reached)]
-        inside += [Assign(total, value), Store("out", at, convert(Read(total, self.wide), self.type))]
-        if reached is not None:
-            inside.append(Store("places", at, Read(place, "i64")))
-        return tuple(before), tuple(inside)
+        held = Read(total, self.wide)
+        inside = (Assign(total, Binary(self.kind, held, self.load(at))), Store("out", at, convert(held, self.type)))
+        return (Declare(total, self.wide, self.start), Assign(total, self.start)), inside
 
     def rows(self) -> tuple[Statement, ...]:
         """ROWS rows a unit, the last rows one by one."""
@@ -120,11 +116,59 @@ class _Scan:
         return (Loop("unit", Size("lo"), Binary("min", Size("hi"), Size("outer") * Size("blocks")), body),)
 
 
+_CHUNK = 256  # places whose keys are computed at once
+_INFINITY = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}  # its bits
+
+
+def _key(x: Expr, type: str, missing: int) -> Expr:
+    """Integers in the order of floats of the given bits: zeros of both signs are equal, NaN is `missing`."""
+    infinity = _INFINITY.get(type)
+    if infinity is None:
+        return x
+    positive = (1 << (BITS[type] - 1)) - 1
+    sign = x >> (BITS[type] - 1)
+    return select(compare("gt", x & positive, infinity), missing, (x ^ (sign & positive)) - sign)
+
+
+def extremes(kind: str, type: str) -> Kernel:
+    """Running extremes of rows, on their bits: keys are compared, so that little has to wait for what came before. The buffers and sizes of
+    `make`; a unit is a row."""
+    bits = f"i{BITS[type]}" if type in _INFINITY else type
+    low, high = (-(1 << (BITS[bits] - 1)), (1 << (BITS[bits] - 1)) - 1) if bits[0] == "i" else (0, (1 << BITS[bits]) - 1)
+    worst, missing = (low, high) if kind == "max" else (high, low)
+    n, z, k = Size("n"), Index("z"), Index("k")
+    first = Index("chunk") * _CHUNK
+    width = Binary("min", n - first, Const(_CHUNK, "index"))
+    row = Index("unit") * n + first
+    best, value, place = Read("best", bits), Read("value", bits), Read("place", "i64")
+    key = Load("keys", k, bits)
+    step = (
+        Declare("better", "bool", compare("ge" if kind == "max" else "le", key, best)),
+        Assign("best", select(Read("better", "bool"), key, best)),
+        Assign("value", select(Read("better", "bool"), Load("x", row + k, bits), value)),
+        Assign("place", select(Read("better", "bool"), convert(first + k, "i64"), place)),
+        Store("out", row + k, value),
+        Store("places", row + k, place),
+    )
+    start: list[Statement] = []
+    for name, held, number in (("best", bits, worst), ("value", bits, 0), ("place", "i64", 0)):
+        start += [Declare(name, held, const(number, held)), Assign(name, const(number, held))]
+    keys = Store("keys", z, _key(Load("x", row + z, bits), type, missing))
+    chunk = (Loop("z", _ZERO, width, (keys,), "vector"), Loop("k", _ZERO, width, step))
+    chunks = Loop("chunk", _ZERO, Binary("div", n + (_CHUNK - 1), Const(_CHUNK, "index")), chunk)
+    body = (Local("keys", bits, _CHUNK), Loop("unit", Size("lo"), Binary("min", Size("hi"), Size("outer")), (*start, chunks)))
+    buffers = (Buffer("out", bits), Buffer("places", "i64"), Buffer("x", bits))
+    kernel = Kernel(f"scan_{kind}", buffers, (), tuple(map(Size, _SIZES)), body)
+    verify(kernel)
+    return kernel
+
+
 def make(kind: str, type: str, columns: bool, reverse: bool) -> Kernel:
     """The kernel: out, of extremes also their places (int64), x; sizes outer, n, inner, blocks of columns. Units beyond the last do nothing."""
+    if not columns and kind in ("max", "min"):
+        return extremes(kind, type)
     scan = _Scan(kind, type, reverse)
     body = scan.columns() if columns else scan.rows()
-    names = ("outer", "n", "inner", "blocks")
-    kernel = Kernel(f"scan_{kind}", tuple(scan.buffers), (), tuple(map(Size, names)), body)
+    kernel = Kernel(f"scan_{kind}", tuple(scan.buffers), (), tuple(map(Size, _SIZES)), body)
     verify(kernel)
     return kernel
