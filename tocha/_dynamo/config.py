@@ -43,7 +43,7 @@ error_on_nested_fx_trace error_on_nested_jit_trace force_nn_module_property_stat
 guard_nn_modules_using_dict_tags inline_inbuilt_nn_modules optimize_ddp prefer_deferred_runtime_asserts_over_guards
 rewrite_assert_with_torch_assert skip_fsdp_guards skip_fsdp_hooks skip_tensor_guards_with_matching_dict_tags trace_numpy use_lazy_graph_module
 """.split()
-_OTHERS = {
+_OTHERS: dict[str, object] = {
     "constant_functions": {}, "debug_dir_root": "torch_compile_debug", "ignore_logger_methods": set(), "log_file_name": None, "log_level": 30,
     "minimum_call_count": 1, "numpy_default_complex": "complex128", "numpy_default_float": "float64", "numpy_default_int": "int64",
     "output_code": False, "output_graph_code": None, "reorderable_logging_functions": set(), "repro_after": None, "repro_level": 2,

@@ -88,7 +88,9 @@ class _Points:
         self.first = block * BLOCK
         self.width = Binary("min", self.points - self.first, Const(BLOCK, "index"))
         self.sizes = [Size(f"n{d}") for d in range(key.dimensions)]
-        self.image = reduce(lambda x, y: x * y, self.sizes[1:], self.sizes[0])
+        self.image: Expr = self.sizes[0]
+        for n in self.sizes[1:]:
+            self.image = self.image * n
         self.corners = list(itertools.product(range(_ONE_MORE[key.mode]), repeat=key.dimensions))
 
     # ---- where a point lies
@@ -102,7 +104,8 @@ class _Points:
         if self.key.padding == "zeros":
             return x, one, true
         size = self.extent(d)
-        top, slope = size - 1.0, one
+        top: Expr = size - 1.0
+        slope: Expr = one
         if self.key.padding == "reflection":
             x, slope = self._reflected(x, d)
         x = select(compare("eq", x, x), x, 0.0)
