@@ -58,7 +58,7 @@ _SELF = sys.modules[__name__]
 _FULL_NUMBERS = frozenset(
     ("mul", "true_divide", "floor_divide")
 )  # torch's kernels take the second operand, if a number, in float32
-_FLOAT32 = np.dtype(np.float32)
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 _PIECE = 1 << 16
 
 
@@ -241,21 +241,24 @@ def owns_memory(a: Any) -> bool:
 
 def cast(a: Any, dtype: Any) -> Any:
     """The values as another type, a itself if it has that type."""
-    if dtype in _SATURATED and a.dtype is not dtype:
-        a = _SATURATED[dtype](a.astype(np.float32))
-    return a.astype(dtype, copy=False)
+    return _ready(a, dtype).astype(dtype, copy=False)
 
 
 def converted(a: Any, dtype: Any) -> Any:
     """The values as another type, in memory of their own."""
+    return _ready(a, dtype).astype(dtype)
+
+
+def _ready(a: Any, dtype: Any) -> Any:
+    """What NumPy's cast of gives torch's values: float64 goes to half types by way of float32, and so is rounded twice."""
     if dtype in _SATURATED and a.dtype is not dtype:
-        a = _SATURATED[dtype](a.astype(np.float32))
-    return a.astype(dtype)
+        return _SATURATED[dtype](a.astype(np.float32))
+    return a.astype(np.float32) if dtype in HALF_NP and a.dtype is _FLOAT64 else a
 
 
 def rounded(value: float, dtype: Any) -> Any:
     """A number as a NumPy scalar of a floating type, cast as arrays are; without NumPy's warnings."""
-    return cast(np.asarray(np.float32(value)), dtype)[()] if dtype in _SATURATED else dtype.type(value)
+    return cast(np.asarray(np.float32(value)), dtype)[()] if dtype in _SATURATED else number(value, dtype)
 
 
 # float8 types into which torch casts otherwise than ml_dtypes: float8_e4m3fn has no infinity and takes its largest number,

@@ -32,7 +32,7 @@ def number(value: Any, np_dtype: Any) -> Any:
         value = int(value) & ((1 << bits) - 1)
         if np_dtype.kind == "i" and value >> (bits - 1):
             value -= 1 << bits
-    return np_dtype.type(value)
+    return np_dtype.type(np.float32(value) if np_dtype in HALF_NP else value)
 
 
 def half_type(prim: Any, arrays: list[Any]) -> Any:

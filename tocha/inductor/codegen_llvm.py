@@ -300,7 +300,7 @@ class _Function:
             source, target = VALUE[x.x.type], VALUE[x.type]
             return operands[0] if source == target else self.op(f"bitcast {source} {operands[0]} to {target}")
         if isinstance(x, Convert):
-            return self.convert(operands[0], x.x.type, x.type)
+            return self.convert(self.apart(operands[0]) if _narrows_twice(x) else operands[0], x.x.type, x.type)
         assert isinstance(x, Call)
         kind = VALUE[x.type]
         self.module.declare(f"declare {kind} @{x.function}({', '.join([kind] * len(operands))}) nounwind willreturn memory(none)")
@@ -344,6 +344,11 @@ class _Function:
             return self.op(f"fcmp {_FLOAT_COMPARE[c.op]} {VALUE[type]} {x}, {y}")
         sign = "" if c.op in ("eq", "ne") else "u" if type[0] == "u" or type == "bool" else "s"
         return self.op(f"icmp {sign}{c.op} {VALUE[type]} {x}, {y}")
+
+    def apart(self, x: str) -> str:
+        """x as it is in float: LLVM would round f64 -> f32 -> f16 in one step, by a function of a library that isn't there."""
+        self.module.declare("declare float @llvm.arithmetic.fence.f32(float)")
+        return self.op(f"call float @llvm.arithmetic.fence.f32(float {x})")
 
     def convert(self, x: str, source: str, target: str) -> str:
         if source in HALVES and target != "f32":
@@ -405,6 +410,10 @@ class _Module:
             hints.append(self.metadata(f'!{{!"llvm.loop.interleave.count", i32 {_INTERLEAVED}}}'))
         own = f"!{len(self.nodes)}"
         return ", !llvm.loop " + self.metadata(f"distinct !{{{', '.join([own, *hints])}}}")
+
+
+def _narrows_twice(x: Convert) -> bool:
+    return x.type == "f16" and x.x.__class__ is Convert and x.x.x.type == "f64"
 
 
 def generate(kernel: Kernel, has_fma: bool = True) -> str:

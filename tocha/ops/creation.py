@@ -270,7 +270,7 @@ def _cast_array(values: Any, found: DType, leaves: Sequence[Any]) -> Any:
             if all(-(2**63) <= x < 2**64 for x in leaves) and found is not dtypes.int64:
                 raise RuntimeError(f"value cannot be converted to type {found.name} without overflow") from error
             raise RuntimeError(f"Overflow when unpacking long: {error}") from error
-    if found in dtypes.HALF and found is not dtypes.float16:
+    if found in dtypes.HALF:
         return cpu.cast(np.array(values, np.float32), target)
     try:
         return np.array(values, target)
