@@ -296,3 +296,10 @@ def test_clamp_takes_a_zero_dim_tensor_beside_a_number() -> None:
 
 def test_nan_is_real() -> None:
     assert tensor([nan, 1.0]).isreal().tolist() == [True, True]
+
+
+def test_bools_to_powers() -> None:
+    b = tensor([True, False])
+    assert (b**True).tolist() == [True, False] and (b**False).tolist() == [True, True]
+    assert (b**0).tolist() == [1, 1] and (b**1.0).dtype is tocha.float32
+    assert b.clone().pow_(False).tolist() == [True, True]

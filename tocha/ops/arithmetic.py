@@ -77,6 +77,8 @@ def _pow_number(input: Tensor, exponent: Any) -> Tensor:
     kind = promote.result_type((input, exponent))
     if kind.category <= dtypes.INTEGRAL and exponent < 0:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
+    if kind is dtypes.bool_:
+        return NAMESPACES["torch"]["bitwise_or"](input, not exponent)
     if kind is not input.dtype:
         input = to(input, kind)
     if kind in dtypes.HALF or kind.category == dtypes.INTEGRAL:
