@@ -40,7 +40,8 @@ _VARIANTS = 16  # kernels of one rule and layout for different parameters; a rul
 
 _ndarray = np.ndarray
 _kernels: dict[Any, list[Any]] = {}
-_calls: dict[Any, tuple[Any, Any, Any, int]] = {}  # of calls that aren't flat: the builtin, the result's pattern, the work, the size
+# Of calls that aren't flat, as made before: the builtin, the result's pattern, the work and the number of elements.
+_calls: dict[Any, tuple[Any, Any, Any, int]] = {}
 
 
 def kind_of(ufunc: Any) -> str:
