@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import sys
+import types
 import warnings
 from typing import Any
 
@@ -412,3 +413,15 @@ def test_iterators_of_the_caller_move_on() -> None:
         ours, plain = iter([1.0, 2.0, 5.0, 6.0, 7.0]), iter([1.0, 2.0, 5.0, 6.0, 7.0])
         assert helpers.same(f(X, plain), compiled(X, ours)) and list(ours) == list(plain)
     helpers.check(g, X, graphs=None, calls=3)
+
+
+def test_classes_of_generators_and_objects() -> None:
+    def f(x: Any, d: Any) -> Any:
+        g = (r for r in x)
+        kind = isinstance(g, types.GeneratorType), type(g) is types.GeneratorType
+        d.__class__ = Base
+        return kind, d.scale(x), next(g)
+
+    compiled = torch.compile(f, backend="eager")
+    for _ in range(2):
+        assert helpers.same(f(X, Derived()), compiled(X, Derived()))

@@ -60,7 +60,8 @@ def test_equal_but_new_objects_share_a_graph() -> None:
     [
         (1, 2, 1), (1, 1.0, True), (0.0, -0.0), (math.inf, -math.inf), ([1], [1, 2]), ((1,), [1]), ({"a": 1}, {"b": 1}), ("a", "b"), (None, 0),
         (Config(), Config(scale=3.0), Config(layers=(1,))), (torch.float16, torch.float64), (F.relu, F.tanh), (1 + 2j, 1 - 2j),
-        (types.SimpleNamespace(a=1), types.SimpleNamespace(b=1)), ({1, 2}, {1}), (range(2), range(3)), (slice(0, 1), slice(0, 2)),
+        (types.SimpleNamespace(a=1), types.SimpleNamespace(b=1)), ({1, 2}, {1}, {True}, {1.0}),
+        ({1: 2}, {True: 2}, {1.0: 2}), (range(2), range(3)), (slice(0, 1), slice(0, 2)),
     ],
     ids=repr,
 )  # fmt: skip

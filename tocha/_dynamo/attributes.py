@@ -251,6 +251,8 @@ class Attributes(Interpreter):
         kind = type(obj)
         if isinstance(obj, Tensor):
             raise Break(f"Tensor.{name} is set")
+        if name in ("__class__", "__dict__"):
+            raise Break(f"the {name} of an object is set")
         if isinstance(obj, (type, types.ModuleType)) or kind in calls.BUILTIN_CLASSES:
             raise Break(f"an attribute of {getattr(obj, '__name__', kind.__name__)} is set")
         if kind is types.FunctionType:

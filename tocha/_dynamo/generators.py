@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 from tocha._dynamo.bytecode import decode
@@ -14,6 +15,7 @@ class Generator:
     """A suspended frame. `vm` runs it: the tracer, or (None) a plain interpreter of its own."""
 
     __slots__ = ("__weakref__", "frame", "running", "vm")
+    __class__ = property(lambda self: types.GeneratorType)  # type: ignore[assignment]  # what isinstance asks
 
     def __init__(self, frame: Frame, vm: Any = None) -> None:
         self.frame: Frame | None = frame

@@ -143,6 +143,16 @@ def check_length(source: Source, value: Any) -> None:
 def check_keys(source: Source, value: dict[Any, Any]) -> None:
     """The same keys in the same order."""
     source.check(f"has keys {_short(list(value))}", "[*{v}] == {c0}", list(value))
+    if any(type(k) is not str for k in value):
+        source.check("has keys of the same classes", "[*map(type, {v})] == {c0}", [*map(type, value)])
+
+
+def check_members(source: Source, value: Any) -> None:
+    """A set with the same members, of the same classes."""
+    source.check(f"== {_short(value)}", "{v} == {c0}", type(value)(value))
+    if any(type(m) is not str for m in value):
+        condition = "frozenset((type(m), m) for m in {v}) == {c0}"
+        source.check("has members of the same classes", condition, frozenset((type(m), m) for m in value))
 
 
 def check_varying(source: Source, t: Tensor, dims: set[int]) -> None:

@@ -11,7 +11,8 @@ import tocha
 from tocha import compiler, dtypes, jit
 from tocha._dynamo import calls
 from tocha._dynamo.calls import rule
-from tocha._dynamo.exc import Break
+from tocha._dynamo.exc import Break, Restart
+from tocha._dynamo.generators import Generator
 from tocha._dynamo.recorder import METHODS
 from tocha._dynamo.sizes import Sizes, VaryingSize, shape_of
 from tocha.amp.autocast_mode import autocast
@@ -123,6 +124,9 @@ def _next(vm: Any, args: Any, kwargs: Any) -> Any:
 
 @rule(type)
 def _type(vm: Any, args: Any, kwargs: Any) -> Any:
+    if len(args) == 1 and isinstance(args[0], Generator):
+        at = vm.made_at.get(id(args[0]))
+        raise Break("the class of a generator is asked") if at is None else Restart(at, "the class of a generator is asked")
     if len(args) == 1:
         return {VaryingSize: int, Sizes: Size}.get(type(args[0]), type(args[0]))
     raise Break("a class is made")

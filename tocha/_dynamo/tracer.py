@@ -381,6 +381,7 @@ class Tracer(Attributes):
         if is_generator(code):
             generator = Generator(f, self)
             self.generators.append(generator)
+            self._noted(generator)
             return generator
         self.frames.append(f)
         return PUSHED

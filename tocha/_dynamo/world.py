@@ -171,7 +171,7 @@ class World:
         if kind is frozenset or kind is set:
             if not all(hashable(v) for v in value):
                 return self.remember(value, value, source)
-            source.check(f"== {value!r}", "{v} == {c0}", kind(value))
+            g.check_members(source, value)
             copy: Any = kind(value)
         elif isinstance(value, dict):
             if not all(hashable(k) for k in value):
