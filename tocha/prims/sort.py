@@ -94,7 +94,7 @@ def _ranked(xp: Any, x: Any, k: int, dim: int) -> Any:
     """Index, along a dimension which it keeps, of the element at place k of a stable sort; of what has no NaN."""
     value = xp.partition(x, k, axis=dim)[(slice(None),) * dim + (slice(k, k + 1),)]
     equal = x == value
-    rank = k - xp.count_nonzero(x < value, axis=dim, keepdims=True)  # among its equals
+    rank = k - (x < value).sum(axis=dim, keepdims=True)  # among its equals
     return (xp.cumsum(equal, axis=dim) > rank if rank.any() else equal).argmax(axis=dim, keepdims=True)
 
 
