@@ -49,6 +49,7 @@ class _Writer:
         self.known: dict[Node, str] = {}
         self.borrowed = {n.name for n in self.placeholders}
         self.outputs = {n for n in plan.outputs if n is not None}
+        self.last = self._last_uses()
 
     def write(self) -> Wrapper:
         for n in self.placeholders:
@@ -82,14 +83,18 @@ class _Writer:
         if n.users:
             self._check(n)
 
+    def _last_uses(self) -> dict[Node, int]:
+        """The item that is the last to read or write each array."""
+        last: dict[Node, int] = {}
+        for position, item in enumerate(self.plan.items):
+            last.update(dict.fromkeys(arrays_of(item), position))
+            if isinstance(item, Loops):
+                last.update(dict.fromkeys(item.written(), position))
+        return last
+
     def _free(self, position: int) -> None:
         """Drop the arrays that were read for the last time."""
-        later: set[Node] = set(self.outputs)
-        for item in self.plan.items[position + 1 :]:
-            later.update(arrays_of(item))
-            if isinstance(item, Loops):
-                later.update(item.written())
-        gone = [self.known.pop(n) for n in list(self.known) if n not in later]
+        gone = [self.known.pop(n) for n in list(self.known) if self.last.get(n, -1) <= position and n not in self.outputs]
         if gone := [name for name in gone if name not in self.borrowed]:
             self.lines.append(f"{' = '.join(gone)} = None")
 

@@ -23,7 +23,6 @@ check types; `verify` checks names. Expressions have Python's arithmetic operato
 
 from __future__ import annotations
 
-import dataclasses
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -86,8 +85,7 @@ class Node(metaclass=_Interned):
 
     def children(self) -> Iterator[Node]:
         """The nodes directly below."""
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
+        for value in self.__dict__.values():  # the fields
             for item in value if value.__class__ is tuple else (value,):
                 if isinstance(item, Node):
                     yield item
@@ -462,11 +460,18 @@ def convert(x: Expr, type: str) -> Expr:
 def walk(nodes: Iterable[Node], seen: set[Node] | None = None) -> Iterator[Node]:
     """Every node below and including `nodes`, each once, children first."""
     seen = set() if seen is None else seen
-    for node in nodes:
-        if node not in seen:
-            seen.add(node)
-            yield from walk(node.children(), seen)
-            yield node
+    stack: list[tuple[Node | None, Iterator[Node]]] = [(None, iter(nodes))]
+    while stack:
+        node, below = stack[-1]
+        for child in below:
+            if child not in seen:
+                seen.add(child)
+                stack.append((child, child.children()))
+                break
+        else:
+            stack.pop()
+            if node is not None:
+                yield node
 
 
 def verify(kernel: Kernel) -> None:
