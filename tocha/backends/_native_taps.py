@@ -48,9 +48,9 @@ def resample(x: Any, axis: int, index: Any, weight: Any, used: Any) -> Any:
     table = native.remember(("taps", id(index), n, dtype), lambda: _packed(index, weight, used, n, dtype))
     if not table:
         return None
-    given = np.ascontiguousarray(x)
+    given: Any = np.ascontiguousarray(x)
     if not table.weighted and taps == 1:
-        bits = _BITS.get(dtype.itemsize)
+        bits: Any = _BITS.get(dtype.itemsize)
         if bits is None or dtype.kind not in "biufV":
             return None
         given, dtype = given.view(bits), bits

@@ -27,7 +27,7 @@ def _operators() -> Iterator[None]:
     try:
         yield
     finally:
-        state.run = cpu.quiet.run = before  # type: ignore[assignment]
+        state.run = cpu.quiet.run = before
 
 
 def _sampled(input: Tensor, grid: Tensor, mode: str, padding: str, align: bool) -> Tensor:
