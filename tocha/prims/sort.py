@@ -193,7 +193,7 @@ def unique_rows(xp: Any, rows: Any, consecutive: bool) -> tuple[Any, Any, Any]:
 
 def _searchable(xp: Any, flat: Any) -> bool:
     """Whether equal elements look alike: neither NaN nor zeros of both signs."""
-    return flat.dtype.kind in "biu" or (flat.dtype.kind == "f" and not bool((xp.isnan(flat) | (flat == 0)).any()))
+    return flat.dtype.kind in "iu" or (flat.dtype.kind == "f" and not bool((xp.isnan(flat) | (flat == 0)).any()))
 
 
 @prim("unique", "sort", outputs=("values", "inverse", "counts"), tags=("dynamic",))
