@@ -16,7 +16,7 @@ from tocha._dynamo.exc import Break, Refused, Restart
 from tocha._dynamo.frame import NULL, PUSHED, Frame, bind, is_generator
 from tocha._dynamo.generators import Generator
 from tocha._dynamo.sizes import VaryingSize
-from tocha._dynamo.world import DELETED, Known, Unentered, World
+from tocha._dynamo.world import COPIED, DELETED, Known, Unentered, World
 from tocha.aot.trace import DataDependent
 from tocha.dispatch.override import DisableTorchFunction
 from tocha.nn import Module
@@ -486,7 +486,10 @@ class Tracer(Attributes):
 
     def opaque(self, value: Any) -> bool:
         """Whether a value is an object from before whose state native code could look at."""
-        return id(value) in self.world.known and not calls.is_entered(value)
+        known = self.world.known.get(id(value))
+        if known is None:
+            return False
+        return not calls.is_entered(value) or (known.real is value and isinstance(value, COPIED))  # such as a dict with tensors as keys
 
 
 class Inlined:

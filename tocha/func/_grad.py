@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tocha.autograd.engine import grad as engine_grad
@@ -144,7 +146,8 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     with transform_grad(), _Level():
         flat, spec = tree_flatten(primals)
         fresh = [_fresh(x) for x in flat]
-        got = func(*tree_unflatten(fresh, spec))
+        with _uncompiled():
+            got = func(*tree_unflatten(fresh, spec))
         got, aux = got if has_aux else (got, None)
         outs, out_spec = tree_flatten(got)
         keep = _keep_tape(fresh, outs)
@@ -163,6 +166,20 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     return (shown, pull_back, aux) if has_aux else (shown, pull_back)
 
 
+@contextlib.contextmanager
+def _uncompiled() -> Iterator[None]:
+    """Inside, compiled functions run in plain Python: their backward can't be differentiated."""
+    found = sys.modules.get("tocha._dynamo.eval_frame")
+    if found is None:
+        yield
+        return
+    before, found.stance[0] = found.stance[0], "force_eager"
+    try:
+        yield
+    finally:
+        found.stance[0] = before
+
+
 def jvp(
     func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...], *, strict: bool = False, has_aux: bool = False
 ) -> Any:
@@ -175,7 +192,8 @@ def jvp(
         if len(vectors) != len(flat):
             raise RuntimeError(f"jvp: expected as many tangents ({len(vectors)}) as primals ({len(flat)})")
         fresh = [_fresh(x) for x in flat]
-        got = func(*tree_unflatten(fresh, spec))
+        with _uncompiled():
+            got = func(*tree_unflatten(fresh, spec))
         got, aux = got if has_aux else (got, None)
         outs, out_spec = tree_flatten(got)
         keep = _keep_tape(fresh, outs) or any(v.requires_grad for v in vectors)

@@ -1,0 +1,73 @@
+"""What running shared programs compiled has shown."""
+
+import tocha as torch
+
+
+def test_a_dict_keyed_by_tensors_stays_as_it_is():
+    def f(p):
+        opt = torch.optim.SGD([p], lr=0.1, momentum=0.9)
+        p.grad = torch.ones(2)
+        opt.step()
+        return opt.state[p]["momentum_buffer"].clone(), p in opt.state
+
+    state = {}
+
+    @torch.compile(backend="eager")
+    def look(d, key):
+        return d[key] * 2, len(d)
+
+    key = torch.ones(2)
+    state[key] = torch.ones(3)
+    out, count = look(state, key)
+    assert out.tolist() == [2, 2, 2] and count == 1 and len(state) == 1
+    p = torch.nn.Parameter(torch.ones(2))
+    buffer, known = torch.compile(f, backend="eager")(p)
+    assert buffer.tolist() == [1, 1] and known
+
+
+def test_leaves_made_inside_get_gradients():
+    @torch.compile
+    def f():
+        x = torch.ones(3, requires_grad=True)
+        (x * x).sum().backward()
+        return x.grad
+
+    assert f().tolist() == [2, 2, 2]
+
+
+def test_writes_without_history_to_inputs_with_one():
+    def f(x, y):
+        with torch.no_grad():
+            x.mul_(3)
+        x.detach().add_(1)
+        return (x * y).sum()
+
+    for leaf in (True, False):
+        for backend in ("aot_eager", "inductor"):
+            torch._dynamo.reset()
+            outs = []
+            for call in (f, torch.compile(f, backend=backend)):
+                base, y = torch.ones(2, requires_grad=True), torch.full((2,), 5.0, requires_grad=True)
+                x = base if leaf else base * 2
+                call(x, y).backward()
+                outs.append((x.tolist(), base.grad.tolist(), y.grad.tolist()))
+            assert outs[0] == outs[1]
+
+
+def test_errors_of_graphs_are_the_programs():
+    def f(table):
+        try:
+            torch.nn.functional.embedding(torch.tensor([4]), table)
+        except IndexError:
+            return "caught"
+        return "read out of bounds"
+
+    for backend in ("eager", "aot_eager", "inductor"):
+        torch._dynamo.reset()
+        assert torch.compile(f, backend=backend)(torch.ones(4, 2)) == "caught"
+
+
+def test_jvp_of_a_compiled_function():
+    f = torch.compile(lambda x: torch.where(x > 100.0, torch.zeros_like(x), 2.0 * x).sum())
+    out, tangent = torch.func.jvp(f, (torch.tensor([1.0, 2.0]),), (torch.ones(2),))
+    assert out.item() == 6 and tangent.item() == 4
