@@ -132,7 +132,10 @@ class Pointwise(Prim):
 
     def by_kernel(self, operands: list[Any], inner: Any, target: Any, params: dict[str, Any], into: Any = None) -> Any:
         """The result of a native kernel, None if NumPy is to compute it."""
-        kind = "half" if any(getattr(a, "dtype", None) in HALF_NP for a in operands) else self.native_kind
+        kind = self.native_kind
+        for a in operands:
+            if a.__class__ is _ndarray and a.dtype in HALF_NP:
+                kind = "half"
         return native.pointwise(self, operands, inner, target, params, self.broadcast, kind, into)
 
     def compute_dtype(self, args: tuple[Any, ...]) -> dtype:
