@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tocha.backends.meta import MetaArray
+from tocha.backends.meta import MetaArray, dense_strides
 from tocha.dispatch.prim import prim
 from tocha.dtypes import HALF_NP
 from tocha.prims.activation import ON_TENSORS
@@ -111,7 +111,16 @@ def additive_mask(mask: Any, dtype: Any) -> Any:
 
 def _flash_infer(query: Any, key: Any, value: Any, mask: Any, *, scale: float, causal: bool) -> list[MetaArray]:
     wide = _FLOAT64 if query.dtype == _FLOAT64 else _FLOAT32
-    return [MetaArray((*query.shape[:-1], value.shape[-1]), query.dtype), MetaArray(query.shape[:-1], wide)]
+    return [_like(query, (*query.shape[:-1], value.shape[-1]), query.dtype), MetaArray(query.shape[:-1], wide)]
+
+
+def _like(x: Any, shape: tuple[int, ...], dtype: Any) -> MetaArray:
+    """What the kernels make: memory in x's order if that is its shape and its rows are dense."""
+    if x.shape == shape and x.size:
+        strides = dense_strides(x.shape, x.strides, dtype.itemsize)
+        if strides[-1] == dtype.itemsize:
+            return MetaArray(shape, dtype, strides)
+    return MetaArray(shape, dtype)
 
 
 def _flash_vjp(
@@ -184,7 +193,7 @@ def _scores(xp: Any, query: Any, key: Any, mask: Any, scale: float, causal: bool
 
 @prim(
     "flash_attention_backward", "contract", outputs=("query", "key", "value"), half="native",
-    infer=lambda g, query, key, value, mask, out, lse, *, scale, causal: [MetaArray(x.shape, g.dtype) for x in (query, key, value)],
+    infer=lambda g, query, key, value, mask, out, lse, *, scale, causal: [_like(x, x.shape, g.dtype) for x in (query, key, value)],
 )  # fmt: skip
 def flash_attention_backward(
     xp: Any, g: Any, query: Any, key: Any, value: Any, mask: Any, out: Any, lse: Any, *, scale: float, causal: bool
