@@ -40,7 +40,7 @@ def by_eager(node: Node) -> Call:
         return lambda *arrays: as_array(run_prim(target, list(arrays), kwargs))
     if kwargs or prim_name(node):
         return lambda *arrays: run.compute(node, arrays, kwargs)
-    return target  # type: ignore[no-any-return]
+    return target
 
 
 def dense(call: Call) -> Call:
@@ -154,7 +154,7 @@ def _plain_classes(node: Node, x: Node, target: Node, weight: Any) -> bool:
     )  # fmt: skip
 
 
-def _work(shape: tuple[int, int]) -> Any:
+def _work(shape: tuple[int, ...]) -> Any:
     return np.array([shape[0], max(1, _PIECE // shape[1]), shape[1]], np.int64)
 
 

@@ -227,7 +227,7 @@ def _linear(graph: Graph, node: Node) -> Values:
         return None
     if b.dtype is not a.dtype or bias.meta["val"].dtype is not a.dtype:
         return None
-    small = a.ndim == 2 and calls.is_small_product(a, b, *out.shape, a.shape[1])
+    small = a.ndim == 2 and calls.is_small_product(a, b, a.shape[0], b.shape[0], a.shape[1])
     if not small and not (_only_in_loops(node) and calls.row_major(x)):
         return None
     m = _Maker(graph, a.dtype)

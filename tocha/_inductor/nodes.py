@@ -150,8 +150,10 @@ _FEW_ROWS, _FEW_ELEMENTS = 16, 32768
 def row_dims(node: Node) -> int:
     """How many of the last dimensions a reduction is over; 0 if it is over others, or over rows so few and long that they are cut."""
     shape, dims = shape_of(node.args[0]), node.kwargs.get("dim")
-    inner = 0 if dims is None else len(dims)
-    if node.meta.get("alone") or not inner or tuple(sorted(dims)) != tuple(range(len(shape) - inner, len(shape))):
+    if node.meta.get("alone") or not dims:
+        return 0
+    inner = len(dims)
+    if tuple(sorted(dims)) != tuple(range(len(shape) - inner, len(shape))):
         return 0
     rows, size = 1, size_of(node.args[0])
     for n in shape[: len(shape) - inner]:
