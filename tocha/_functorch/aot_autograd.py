@@ -73,7 +73,7 @@ def aot_function(
 
 def _of_state(mod: Module) -> tuple[dict[str, Any], Callable[..., Any]]:
     """A module's parameters and buffers, and it as a function of them and its arguments."""
-    from tocha.func import functional_call
+    from tocha.func._modules import functional_call
 
     state = {**dict(mod.named_parameters()), **dict(mod.named_buffers())}
 
