@@ -103,7 +103,9 @@ class BlockMask:
         seq_lengths: tuple[int, int],
         block_size: tuple[int, int],
         device: Any = None,
+        separate_full_blocks: bool = True,
     ) -> None:
+        self.separate_full_blocks = separate_full_blocks
         self.mask_mod = mask_mod
         self.batch = batch
         self.heads = heads
@@ -120,26 +122,112 @@ class BlockMask:
         """The number of positions."""
         return math.prod(self.shape)
 
-    def to_dense(self) -> Any:
-        """1 for each block in which anything is allowed, (B, H, query blocks, key blocks)."""
+    def _blocks(self) -> Any:
+        """The mask in blocks, (B, H, query blocks, key blocks, rows, columns); what is past the end is not allowed."""
         b, h, q, kv = self.shape
         mask = create_mask(self.mask_mod, b, h, q, kv, self.device)
-        block_q, block_kv = self.BLOCK_SIZE
-        mask = tocha.nn.functional.pad(mask, (0, -kv % block_kv, 0, -q % block_q))
-        blocks = mask.reshape(b, h, mask.shape[2] // block_q, block_q, mask.shape[3] // block_kv, block_kv)
-        return blocks.any(dim=5).any(dim=3).to(tocha.int32)
+        rows, columns = self.BLOCK_SIZE
+        mask = tocha.nn.functional.pad(mask, (0, -kv % columns, 0, -q % rows))
+        return mask.reshape(b, h, mask.shape[2] // rows, rows, mask.shape[3] // columns, columns).transpose(3, 4)
+
+    def to_dense(self) -> Any:
+        """1 for each block in which anything is allowed, (B, H, query blocks, key blocks)."""
+        return self._blocks().flatten(4).any(dim=4).to(tocha.int32)
+
+    def _kinds(self) -> tuple[Any, Any]:
+        """Which blocks are allowed in part, and which as a whole (None if those count among the former)."""
+        blocks = self._blocks().flatten(4)
+        if not self.separate_full_blocks:
+            return blocks.any(dim=4), None
+        full = blocks.all(dim=4)
+        return blocks.any(dim=4) & ~full, full
+
+    @property
+    def kv_num_blocks(self) -> Any:
+        """How many blocks of keys each block of queries looks at in part, (B, H, query blocks)."""
+        return _counted(self._kinds()[0])
+
+    @property
+    def kv_indices(self) -> Any:
+        """Which, those first, (B, H, query blocks, key blocks)."""
+        return _listed(self._kinds()[0])
+
+    @property
+    def full_kv_num_blocks(self) -> Any:
+        """How many blocks of keys each block of queries looks at as a whole; None if they aren't told apart."""
+        return _counted(self._kinds()[1])
+
+    @property
+    def full_kv_indices(self) -> Any:
+        """Which, those first."""
+        return _listed(self._kinds()[1])
+
+    @property
+    def q_num_blocks(self) -> Any:
+        """How many blocks of queries look at a block of keys in part, (B, H, key blocks)."""
+        return _counted(self._kinds()[0].mT)
+
+    @property
+    def q_indices(self) -> Any:
+        """Which, those first."""
+        return _listed(self._kinds()[0].mT)
+
+    @property
+    def full_q_num_blocks(self) -> Any:
+        """How many blocks of queries look at a block of keys as a whole; None if they aren't told apart."""
+        full = self._kinds()[1]
+        return None if full is None else _counted(full.mT)
+
+    @property
+    def full_q_indices(self) -> Any:
+        """Which, those first."""
+        full = self._kinds()[1]
+        return None if full is None else _listed(full.mT)
 
     def sparsity(self) -> float:
-        """The share of blocks without anything allowed, in per cent."""
-        dense = self.to_dense()
-        return 100 * (1 - dense.sum().item() / dense.numel())
+        """The share of positions in blocks without anything allowed, in per cent."""
+        rows, columns = self.BLOCK_SIZE
+        return float(100 * (1 - self.to_dense().sum().item() * rows * columns / self.numel()))
 
     def to(self, device: Any) -> BlockMask:
         """The mask for another device."""
-        return BlockMask(self.mask_mod, self.batch, self.heads, self.seq_lengths, self.BLOCK_SIZE, device)
+        return BlockMask(
+            self.mask_mod, self.batch, self.heads, self.seq_lengths, self.BLOCK_SIZE, device, self.separate_full_blocks
+        )
+
+    def __getitem__(self, index: Any) -> BlockMask:
+        """The mask of some batches and heads: `mask[0]`, `mask[:, 2:4]`; a number keeps its dimension."""
+        given = index if isinstance(index, tuple) else (index,)
+        if len(given) > 2 or not all(isinstance(i, (int, slice)) for i in given):
+            raise IndexError(f"BlockMask: expected numbers or slices for batch and head, got {index}")
+        given = [slice(i, i + 1 or None) if isinstance(i, int) else i for i in (*given, slice(None))[:2]]
+        batches, heads = (tocha.arange(n, device=self.device)[i] for n, i in zip(self.shape, given))
+        if not len(batches) or not len(heads):
+            raise IndexError(f"BlockMask: {index} is out of range for shape {self.shape}")
+        inner = self.mask_mod
+
+        def mask_mod(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+            return inner(batches[b], heads[h], q_idx, kv_idx)
+
+        return BlockMask(
+            mask_mod, len(batches), len(heads), self.seq_lengths, self.BLOCK_SIZE, self.device, self.separate_full_blocks
+        )
+
+    def _adjust(self, new_q_len: int, new_kv_len: int) -> BlockMask:
+        """The mask for other lengths."""
+        sizes = (new_q_len, new_kv_len)
+        return BlockMask(self.mask_mod, self.batch, self.heads, sizes, self.BLOCK_SIZE, self.device, self.separate_full_blocks)
 
     def __repr__(self) -> str:
         return f"BlockMask(shape={self.shape}, sparsity={self.sparsity():.2f}%)"
+
+
+def _counted(blocks: Any) -> Any:
+    return None if blocks is None else blocks.sum(dim=-1).to(tocha.int32)
+
+
+def _listed(blocks: Any) -> Any:
+    return None if blocks is None else blocks.to(tocha.int32).argsort(dim=-1, descending=True, stable=True).to(tocha.int32)
 
 
 def create_block_mask(
@@ -151,10 +239,13 @@ def create_block_mask(
     device: Any = None,
     BLOCK_SIZE: int | tuple[int, int] = _DEFAULT_SPARSE_BLOCK_SIZE,
     _compile: bool = False,
+    separate_full_blocks: bool = True,
 ) -> BlockMask:
     """The mask of `mask_mod(b, h, q_idx, kv_idx)`, True where attention is allowed; B or H None broadcast."""
     block = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else tuple(BLOCK_SIZE)
-    return BlockMask(mask_mod, B, H, (Q_LEN, KV_LEN), block, device)  # type: ignore[arg-type]
+    if not callable(mask_mod):
+        raise TypeError(f"{mask_mod} is not a callable object")
+    return BlockMask(mask_mod, B, H, (Q_LEN, KV_LEN), block, device, separate_full_blocks)  # type: ignore[arg-type]
 
 
 def flex_attention(
@@ -175,19 +266,15 @@ def flex_attention(
     `score_mod(score, b, h, q_idx, kv_idx)` changes the scaled scores. A row that may attend to nothing
     gives zeros. With `return_lse` or `return_aux` further results follow.
     """
-    if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
-        raise NotImplementedError("flex_attention: query, key and value must have 4 dimensions")
+    _check(query, key, value, block_mask, enable_gqa)
     b, hq, q_len, _ = query.shape
     hkv, kv_len = key.shape[1], key.shape[2]
+    if score_mod is None and block_mask is None and not return_lse and return_aux is None:
+        return tocha.nn.functional.scaled_dot_product_attention(query, key, value, scale=scale, enable_gqa=hq != hkv)
     if hq != hkv:
-        if not enable_gqa or hq % hkv:
-            raise ValueError(
-                f"Expect query and key/value to have the same number of heads but got Hq={hq} and Hkv={hkv}. "
-                "Try setting enable_gqa=True for GQA."
-            )
         key, value = (t.repeat_interleave(hq // hkv, dim=1) for t in (key, value))
     scale = 1.0 / math.sqrt(query.size(-1)) if scale is None else scale
-    scores = ((query @ key.transpose(-2, -1)) * scale).to(tocha.promote_types(query.dtype, tocha.float32))
+    scores = ((query @ key.transpose(-2, -1)) * scale).to(tocha.float64 if query.dtype == tocha.float64 else tocha.float32)
     index = _indices(b, hq, q_len, kv_len, query.device)
     if score_mod is not None:
         scores = score_mod(scores, *index)
@@ -201,3 +288,44 @@ def flex_attention(
         largest = scores.amax(dim=-1) if return_aux.max_scores else None
         return out, AuxOutput(lse if return_aux.lse else None, largest)
     return (out, lse) if return_lse else out
+
+
+def _check(query: Any, key: Any, value: Any, block_mask: BlockMask | None, enable_gqa: bool) -> None:
+    """Errors as torch's for operands that don't fit."""
+    if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
+        raise NotImplementedError("NYI: query, key, and value must be 4D tensors")
+    if query.dtype.is_complex:
+        raise ValueError(f"flex_attention: expected real numbers, got {query.dtype}")
+    if query.shape[-1] != key.shape[-1]:
+        raise ValueError(
+            f"Expect query and key/value to have the same embedding dimension but got E={query.shape[-1]} and E={key.shape[-1]}."
+        )
+    hq, hkv = query.shape[1], key.shape[1]
+    if hq != hkv and not enable_gqa:
+        raise ValueError(
+            f"Expect query and key/value to have the same number of heads but got Hq={hq} and Hkv={hkv}. "
+            "Try setting enable_gqa=True for GQA."
+        )
+    if hq != hkv and (not hkv or hq % hkv):
+        raise ValueError(f"Expect number of query heads to be a multiple of kv heads for GQA but got Hq={hq} and Hkv={hkv}.")
+    if query.shape[0] != key.shape[0] and block_mask is None:
+        raise ValueError(
+            "Expect query and key/value to have the same batch size, or non-none block_mask, but got block_mask=None, "
+            f"Bq={query.shape[0]}, and Bkv={key.shape[0]}."
+        )
+    if block_mask is None:
+        return
+    _, _, q_len, kv_len = block_mask.shape
+    if query.shape[2] > q_len or key.shape[2] > kv_len:
+        raise ValueError(
+            f"block_mask was created for block_mask.shape={block_mask.shape} but got q_len={query.shape[2]} and kv_len={key.shape[2]}. "
+            "As the block mask was created for a smaller length than you're using it for, you likely need to create a new block mask."
+        )
+    if query.shape[2] < q_len or key.shape[2] < kv_len:
+        raise ValueError(
+            f"block_mask was created for block_mask.shape={block_mask.shape} but got q_len={query.shape[2]} and kv_len={key.shape[2]}. "
+            "As the block mask was created for a larger length than you're using it for, you can either 1. create a new block mask "
+            "with the correct length, or 2. 'adjust' the existing block mask to the correct length by calling "
+            "block_mask._adjust(q_len, kv_len). This essentially 'crops' the block mask to the upper left corner, which does not work "
+            "for all mask_mods!"
+        )
