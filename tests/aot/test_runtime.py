@@ -201,3 +201,19 @@ def test_views_have_the_history_they_had() -> None:
             got = compiled(f, x)(x)
         assert [t.requires_grad for t in got] == [True, True, False, True, True]
         assert [t.grad_fn is not None for t in got] == [False, True, False, True, mode]
+
+
+def test_writes_to_inputs_of_any_layout_are_counted() -> None:
+    def step(p: Any, q: Any, r: Any) -> list[Any]:
+        p.mul_(2)
+        q.add_(1)
+        r.sub_(p.sum())
+        return []
+
+    tensors = [nn.Parameter(torch.ones(3, 4)), torch.ones(4, 3).t(), torch.ones(5, dtype=torch.float64)]
+    with torch.no_grad():
+        call = compiled(step, *tensors)
+        before = [t._version for t in tensors]
+        call(*tensors)
+    assert [t._version for t in tensors] == [v + 1 for v in before]
+    assert tensors[0].unique().tolist() == [2] and tensors[1].unique().tolist() == [2] and tensors[2].unique().tolist() == [-23]
