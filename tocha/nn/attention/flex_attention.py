@@ -200,8 +200,8 @@ class BlockMask:
         given = index if isinstance(index, tuple) else (index,)
         if len(given) > 2 or not all(isinstance(i, (int, slice)) for i in given):
             raise IndexError(f"BlockMask: expected numbers or slices for batch and head, got {index}")
-        given = [slice(i, i + 1 or None) if isinstance(i, int) else i for i in (*given, slice(None))[:2]]
-        batches, heads = (tocha.arange(n, device=self.device)[i] for n, i in zip(self.shape, given))
+        parts = [slice(i, i + 1 or None) if isinstance(i, int) else i for i in (*given, slice(None))[:2]]
+        batches, heads = (tocha.arange(n, device=self.device)[i] for n, i in zip(self.shape, parts))
         if not len(batches) or not len(heads):
             raise IndexError(f"BlockMask: {index} is out of range for shape {self.shape}")
         inner = self.mask_mod
