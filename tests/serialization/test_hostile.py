@@ -183,12 +183,12 @@ ABUSES = {
 @pytest.mark.parametrize("data, message", ABUSES.values(), ids=ABUSES.keys())
 def test_pickles_that_abuse_the_machine(data, message):
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(CLEAR, match=message):
         torch.load(archive(data))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 50_000_000 and time.perf_counter() - started < 5
+    assert peak < 50_000_000 and time.process_time() - started < 10
 
 
 def test_large_memo_indices_and_deep_lists_are_harmless():

@@ -19,8 +19,8 @@ from tocha.aot.joint import Result, Traced, capture
 from tocha.aot.partition import partition
 from tocha.autograd.graph import Node, Version, bump_all, check_unchanged, version_of
 from tocha.autograd.mode import no_grad, set_grad_enabled, state
+from tocha.autograd.views import edge_of
 from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, disabled_torch_function
-from tocha.dispatch.prim import edge_of
 from tocha.fx import Graph
 from tocha.tensor import Tensor, wrap
 

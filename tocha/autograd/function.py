@@ -272,7 +272,7 @@ def _under_interpreter(cls: type[Function], args: tuple[Any, ...]) -> Any:
 
 
 def _attach(ctx: FunctionCtx, args: tuple[Any, ...], outs: list[Any], recording: bool) -> list[Any]:
-    from tocha.dispatch.prim import edge_of
+    from tocha.autograd.views import edge_of
 
     needs = ctx.needs_input_grad
     if recording:

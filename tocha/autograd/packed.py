@@ -14,7 +14,7 @@ class Packed:
     __slots__ = ("edge", "number", "packed", "requires_grad", "unpack_hook")
 
     def __init__(self, tensor: Tensor, number: int | None) -> None:
-        from tocha.dispatch.prim import edge_of
+        from tocha.autograd.views import edge_of
 
         pack, self.unpack_hook = state.saved_hooks[-1]
         self.requires_grad = bool(tensor._rg) if number is None else tensor._a.dtype.kind not in "biu"

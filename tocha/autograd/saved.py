@@ -7,6 +7,7 @@ from typing import Any
 
 from tocha.autograd.graph import RemovableHandle, version_of
 from tocha.autograd.mode import _ContextDecorator, state
+from tocha.autograd.views import edge_of
 from tocha.tensor import Tensor
 
 
@@ -63,8 +64,6 @@ class allow_mutation_on_saved_tensors(saved_tensors_hooks):
 def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., None], *, mode: str = "all") -> _Handles:
     """Call `fn` once per backward: when the gradients of all `tensors` that this backward reaches are known (with the list,
     None for the others), or with `mode` 'any' when the first one is (with it)."""
-    from tocha.dispatch.prim import edge_of
-
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     grads: list[Tensor | None] = [None] * len(tensors)

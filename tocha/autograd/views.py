@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tocha.autograd.graph import Node
+from tocha.autograd.graph import Node, next_order
 from tocha.autograd.mode import state
 from tocha.backends import geometry, namespace
 from tocha.backends.lazy import Lazy
@@ -113,3 +113,19 @@ class Severed(Node):
 
     def apply(self, grad: Any) -> tuple[()]:
         return ()
+
+
+def edge_of(tensor: Tensor) -> Node | Tensor | None:
+    """Where a gradient of `tensor` (which requires grad) flows: its node, or the tensor itself if it is a leaf. Nowhere
+    (None) from a view that requires grad only because its base does and was made without recording."""
+    if tensor._view is not None:
+        refresh(tensor)
+        if tensor._node is None and tensor._rg is not True:
+            return None
+    node = tensor._node
+    if node is not None:
+        return node
+    extra = tensor._extra
+    if extra is not None and extra.post_accumulate and extra.first_use is None:
+        extra.first_use = next_order()
+    return tensor

@@ -12,12 +12,11 @@ from tocha import dtypes
 from tocha.autograd import views
 from tocha.autograd.graph import UNCOUNTED, Node, refuse_outside_inference, version_of
 from tocha.autograd.mode import no_grad, state
-from tocha.autograd.views import refresh, replay
+from tocha.autograd.views import edge_of, refresh, replay
 from tocha.backends import geometry, namespace, native
 from tocha.backends.lazy import Lazy, resolved
 from tocha.dispatch.overlap import check_out
 from tocha.dispatch.override import HOLLOW, INTERPRETERS, NO_DISPATCH, alias_as, in_memory
-from tocha.dispatch.prim import edge_of
 from tocha.tensor import Tensor, View
 
 _ndarray = np.ndarray

@@ -23,7 +23,7 @@ import numpy as np
 
 from tocha.autograd.graph import MARKS, UNCOUNTED, Node, check_saved, check_unchanged, left_out, marked, next_order, version_of
 from tocha.autograd.mode import INFERENCE_USED, state
-from tocha.autograd.views import refresh
+from tocha.autograd.views import edge_of
 from tocha.backends.meta import MetaArray
 from tocha.backends.native import LEAST, PRIMS
 from tocha.tensor import Tensor, View, wrap
@@ -310,22 +310,6 @@ _new_node = PrimNode.__new__
 _new = object.__new__
 
 
-def edge_of(tensor: Tensor) -> Node | Tensor | None:
-    """Where a gradient of `tensor` (which requires grad) flows: its node, or the tensor itself if it is a leaf. Nowhere
-    (None) from a view that requires grad only because its base does and was made without recording."""
-    if tensor._view is not None:
-        refresh(tensor)
-        if tensor._node is None and tensor._rg is not True:
-            return None
-    node = tensor._node
-    if node is not None:
-        return node
-    extra = tensor._extra
-    if extra is not None and extra.post_accumulate and extra.first_use is None:
-        extra.first_use = next_order()
-    return tensor
-
-
 def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict[str, Any]) -> None:
     """Put a call on the tape: outs get a node leading to those of `args` that require grad."""
     edges: list[Node | Tensor | None] = []
@@ -474,7 +458,12 @@ def _unpacked(value: Any, node: Node) -> Any:
 
 
 def link_view(
-    out: Tensor, base: Tensor, prim: Prim, params: dict[str, Any], kind: str = "normal", then: tuple[Prim, dict[str, Any]] | None = None
+    out: Tensor,
+    base: Tensor,
+    prim: Prim,
+    params: dict[str, Any],
+    kind: str = "normal",
+    then: tuple[Prim, dict[str, Any]] | None = None,
 ) -> None:
     """Make `out` a view of `base` in the books: shared version counter, root and chain. `then`: a second view upon the first."""
     out._vc = version = base._vc or version_of(base)

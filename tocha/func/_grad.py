@@ -12,7 +12,7 @@ from typing import Any
 from tocha.autograd.engine import grad as engine_grad
 from tocha.autograd.functional import push_forward
 from tocha.autograd.mode import transform_grad
-from tocha.dispatch.prim import edge_of
+from tocha.autograd.views import edge_of
 from tocha.dispatch.vmap import down, levels_of, outside, up
 from tocha.dispatch.vmap import levels as vmap_levels
 from tocha.func._vmap import vmap
