@@ -71,3 +71,24 @@ def test_jvp_of_a_compiled_function():
     f = torch.compile(lambda x: torch.where(x > 100.0, torch.zeros_like(x), 2.0 * x).sum())
     out, tangent = torch.func.jvp(f, (torch.tensor([1.0, 2.0]),), (torch.ones(2),))
     assert out.item() == 6 and tangent.item() == 4
+
+
+def test_results_assumed_constant():
+    calls = []
+
+    @torch.compiler.assume_constant_result
+    def width(k):
+        calls.append(k)
+        return 3 * k
+
+    f = torch.compile(lambda x: x * width(2), backend="eager", fullgraph=True)
+    assert f(torch.ones(1)).item() == 6 and f(torch.ones(1)).item() == 6 and calls == [2]
+
+
+def test_is_exporting_while_exporting():
+    class Two(torch.nn.Module):
+        def forward(self, x):
+            return x * 2 if torch.compiler.is_exporting() else x * 3
+
+    assert torch.export.export(Two(), (torch.ones(2),)).module()(torch.ones(2)).tolist() == [2, 2]
+    assert torch.compile(Two(), backend="eager")(torch.ones(2)).tolist() == [3, 3]

@@ -312,7 +312,12 @@ def _compiling(vm: Any, args: Any, kwargs: Any) -> bool:
     return True
 
 
-@rule(compiler.is_exporting, jit.is_scripting, jit.is_tracing, mode.is_inference_mode_enabled)
+@rule(compiler.is_exporting)
+def _exporting(vm: Any, args: Any, kwargs: Any) -> bool:
+    return compiler.is_exporting()
+
+
+@rule(jit.is_scripting, jit.is_tracing, mode.is_inference_mode_enabled)
 def _never(vm: Any, args: Any, kwargs: Any) -> bool:
     return False
 

@@ -348,6 +348,8 @@ class Tracer(Attributes):
         """A Python function: recorded if it is torch's, inlined if it can be."""
         if id(fn) in calls.torch_functions():
             return fn(*args, **kwargs)
+        if getattr(fn, "_dynamo_constant_result", False) and all(map(calls.is_data, (*args, *kwargs.values()))):
+            return self.constant_result(fn, args, kwargs)
         if fn in calls.ALLOWED:
             with DisableTorchFunction():
                 return self.recorder.__torch_function__(fn, (), args, kwargs)
@@ -360,6 +362,14 @@ class Tracer(Attributes):
         if why is not None:
             raise Break(why)
         return self.inline(fn, args, kwargs)
+
+    def constant_result(self, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a function returns whose result torch.compiler.assume_constant_result says never changes."""
+        self.world.constant(fn)
+        got = fn(*args, **kwargs)
+        if not calls.is_constant(got):
+            raise Break(f"{calls.title(fn)} is assumed constant, and returns a {type(got).__name__}")
+        return got
 
     def inline(self, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], instead: Any = NULL) -> Any:
         """Go on in the function's own frame."""
