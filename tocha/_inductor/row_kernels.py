@@ -216,7 +216,7 @@ class _Rows:
         room, taken = 2 * _KEPT, set[str]()
         for number, value in enumerate(reversed(candidates)):
             size = self.length * BITS[value.type] // 8
-            if not _varies(value, Index("j")) or value.type == "bool":
+            if value.type == "bool" or not _varying([value], Index("j"))[value]:
                 continue
             used = sorted(level for level, statements in levels.items() if value in set(walk(statements)))
             if len(used) < 2:
@@ -246,7 +246,11 @@ class _Rows:
     def _go_over(self, level: int, statements: list[Statement], sums: list[_Sum]) -> None:
         j = Index(f"j{level}")
         renamed = [Renamer({Index("j"): j})(s) for s in statements]
-        body = [s.__class__(*[self._fixed(v, j) if isinstance(v, Expr) else v for v in s.__dict__.values()]) for s in renamed]
+        varying, known = _varying(renamed, j), dict[Expr, Expr]()
+        body = [
+            s.__class__(*[self._fixed(v, varying, known) if isinstance(v, Expr) else v for v in s.__dict__.values()])
+            for s in renamed
+        ]
         totals = [(s, f"{s.name}_small", f"{s.name}_total", s.element.type, s.kind.wide(s.element.type)) for s in sums]
         start = reduce.START
         for s, small, total, type, wide in totals:
@@ -271,16 +275,24 @@ class _Rows:
         ends = [Accumulate(s.kind.op, total, convert(Read(small, type), wide)) for s, small, total, type, wide in totals]
         return [*starts, loop, *ends]
 
-    def _fixed(self, value: Expr, j: Index) -> Expr:
+    def _fixed(self, value: Expr, varying: dict[Expr, bool], known: dict[Expr, Expr]) -> Expr:
         """The expression with its largest parts that don't vary along the row computed before it."""
         if value.type == "index" or isinstance(value, (Const, Read, Param)):
             return value
-        if _varies(value, j):
-            fields = [
-                tuple(self._fixed(x, j) for x in v) if v.__class__ is tuple else self._fixed(v, j) if isinstance(v, Expr) else v
-                for v in value.__dict__.values()
-            ]
-            return value.__class__(*fields)
+        found = known.get(value)
+        if found is None:
+            found = known[value] = self._parts_fixed(value, varying, known) if varying[value] else self._let(value)
+        return found
+
+    def _parts_fixed(self, value: Expr, varying: dict[Expr, bool], known: dict[Expr, Expr]) -> Expr:
+        def fixed(v: Any) -> Any:
+            if v.__class__ is tuple:
+                return tuple(map(fixed, v))
+            return self._fixed(v, varying, known) if isinstance(v, Expr) else v
+
+        return value.__class__(*map(fixed, value.__dict__.values()))
+
+    def _let(self, value: Expr) -> Expr:
         found = self.lets.get(value)
         if found is None:
             name = f"row{len(self.lets)}"
@@ -289,8 +301,12 @@ class _Rows:
         return found
 
 
-def _varies(value: Expr, j: Index) -> bool:
-    return any(e is j for e in walk([value]))
+def _varying(roots: Iterable[Any], j: Index) -> dict[Expr, bool]:
+    """For each expression below, whether it varies with j."""
+    found: dict[Any, bool] = {}
+    for node in walk(roots):  # children first
+        found[node] = node is j or any(found[c] for c in node.children())
+    return found
 
 
 def _row_index(outer: Layout) -> list[Expr]:
