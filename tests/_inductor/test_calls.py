@@ -14,6 +14,11 @@ from tocha._inductor import calls, compile_graph
 from tocha.aot import runtime
 
 
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
 def grads(call: Any, *inputs: Any) -> list[Any]:
     loss = call(*inputs)[0]
     return [loss, *torch.autograd.grad(loss, [t for t in inputs if t.requires_grad])]

@@ -13,6 +13,11 @@ from tocha._inductor.freeze import freezing
 from tocha.aot import runtime
 
 
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
 def frozen(model: nn.Module, x: Any) -> Any:
     """The model as a function of x alone, its parameters and buffers constants."""
     state = [*model.named_parameters(), *model.named_buffers()]
