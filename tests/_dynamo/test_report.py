@@ -115,7 +115,7 @@ def test_stances():
     f(torch.ones(3, 3))
     torch.compiler.set_stance("fail_on_recompile")
     f(torch.ones(2))
-    with pytest.raises(RuntimeError, match="captured anew.*shape"):
+    with pytest.raises(RuntimeError, match=r"captured anew.*shape"):
         f(torch.ones(3, 3))
     torch.compiler.set_stance("default")
 
@@ -130,7 +130,7 @@ def test_stances():
         f(torch.ones(3, 3))
     f(torch.ones(3, 3))
     assert counter.frame_count == 2
-    with pytest.raises(RuntimeError, match="invalid torch.compile stance"):
+    with pytest.raises(RuntimeError, match=r"invalid torch\.compile stance"):
         torch.compiler.set_stance("other")
 
 

@@ -15,7 +15,7 @@ class Generator:
     """A suspended frame. `vm` runs it: the tracer, or (None) a plain interpreter of its own."""
 
     __slots__ = ("__weakref__", "frame", "running", "vm")
-    __class__ = property(lambda self: types.GeneratorType)  # type: ignore[assignment]  # what isinstance asks
+    __class__ = property(lambda self: types.GeneratorType)  # what isinstance asks
 
     def __init__(self, frame: Frame, vm: Any = None) -> None:
         self.frame: Frame | None = frame

@@ -499,7 +499,9 @@ class Tracer(Attributes):
         known = self.world.known.get(id(value))
         if known is None:
             return False
-        return not calls.is_entered(value) or (known.real is value and isinstance(value, COPIED))  # such as a dict with tensors as keys
+        return not calls.is_entered(value) or (
+            known.real is value and isinstance(value, COPIED)
+        )  # such as a dict with tensors as keys
 
 
 class Inlined:

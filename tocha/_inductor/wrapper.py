@@ -77,7 +77,8 @@ class _Writer:
         return name
 
     def _type(self, dtype: Any) -> str:
-        return str(dtype.name) if self.names.get(dtype.name) is dtype else self._global(dtype.name, dtype)
+        name = str(dtype.name)
+        return name if name in self.names and self.names[name] is dtype else self._global(name, dtype)
 
     def _input(self, n: Node) -> None:
         if n.users:

@@ -210,12 +210,7 @@ def _cross_entropy_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
     if probability.size < native.LEAST["row"]:
         return None
     modules = native.inductor()
-    if (
-        modules is None
-        or params["reduction"] == "none"
-        or g.shape
-        or not _plain_targets(probability, target, weight, params)
-    ):
+    if modules is None or params["reduction"] == "none" or g.shape or not _plain_targets(probability, target, weight, params):
         return None
     rows = probability.shape[0]
     if float(total) != rows:
