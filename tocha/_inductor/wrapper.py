@@ -78,7 +78,7 @@ class _Writer:
 
     def _type(self, dtype: Any) -> str:
         name = str(dtype.name)
-        return name if name in self.names and self.names[name] is dtype else self._global(name, dtype)
+        return name if self.names.get(name) is dtype else self._global(name, dtype)
 
     def _input(self, n: Node) -> None:
         if n.users:
