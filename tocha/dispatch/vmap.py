@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tocha.backends.meta import MetaArray
-from tocha.dispatch.batching import RULES
 from tocha.dispatch.interpret import pop, push
 from tocha.dispatch.override import HOLLOW, NO_DISPATCH, Hollow, stacks
 from tocha.dispatch.prim import Prim
@@ -108,6 +107,8 @@ class Vmap:
         if prim.name in _SHAPE_FROM_VALUES:
             raise RuntimeError(f"vmap: {prim.name}: the shape of the result depends on values, so that examples may differ in it")
         values = [a.value if m else a for a, m in zip(args, mine, strict=True)]
+        from tocha.dispatch.batching import RULES  # rarely needed, and import has a time budget
+
         rule = prim.batch or _BY_NAME.get(prim.name) or RULES.get(prim.name) or _BY_FAMILY.get(prim.family)
         got = rule(prim, values, mine, params, self.size) if rule is not None else None
         if got is None:
