@@ -27,7 +27,7 @@ from tocha.rng import box_muller
 # "pool": elements of a pooling's input, or of its gradient.
 # "mm": elements of a product's first factor (tocha.backends._native_products says from how many multiply-adds on).
 LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "spread": 1, "copy": 16384, "conv": 32768,
-         "mm": 256, "index": 4096, "pool": 512}  # fmt: skip
+         "mm": 512, "index": 4096, "pool": 512}  # fmt: skip
 SHORT_PRODUCT = 1 << 19  # multiply-adds of a product that BLAS's short call is left to (80 x 80 matrices)
 _forced = str(1 << 62) if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
 if _forced:

@@ -98,8 +98,11 @@ class Pointwise(Prim):
             raise
         if got.__class__ is not _ndarray or got.dtype is not found or got is arrays[0] or got is arrays[-1]:
             got = cpu.own_array(got, arrays, dtypes.bool_.np if self.output == "bool" else found)
-        if uneven(arrays):
-            got = settled(got, arrays, cpu)
+        for x in arrays:
+            if not x.flags.c_contiguous:
+                if uneven(arrays):
+                    got = settled(got, arrays, cpu)
+                break
         out = wrap(got)
         if wanted and state.grad and self.vjp is not None and self.output != "bool":
             record(self, args, (out,), params)
