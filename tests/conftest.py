@@ -4,5 +4,26 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 # A shell that starts a job in the background has it ignore SIGINT, and so would the programs that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Files that compile many kernels or move much memory: together two thirds of the suite's time, and left out of `./run test --quick`.
+LONG = {
+    "inductor": (
+        "test_attention", "test_cache", "test_columns", "test_conv", "test_grid", "test_index", "test_matmul", "test_moves", "test_norms",
+        "test_optim", "test_pooling", "test_scan", "test_taps", "test_windows",
+    ),
+    "backends": ("test_cpu_memory",),
+    "ops": ("test_foreach",),
+    "_inductor": ("test_programs",),
+    "_dynamo": ("test_programs",),
+}  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of long files as slow."""
+    for item in items:
+        if item.path.stem in LONG.get(item.path.parent.name, ()):
+            item.add_marker(pytest.mark.slow)
