@@ -217,3 +217,17 @@ def test_writes_to_inputs_of_any_layout_are_counted() -> None:
         call(*tensors)
     assert [t._version for t in tensors] == [v + 1 for v in before]
     assert tensors[0].unique().tolist() == [2] and tensors[1].unique().tolist() == [2] and tensors[2].unique().tolist() == [-23]
+
+
+@pytest.mark.parametrize("name", ["scatter", "index_put", "masked_scatter"])
+def test_results_of_expanded_operands_have_memory_of_their_own(name: str) -> None:
+    """A rule for shapes that answers with its operand must not hand on strides of 0: elements would overwrite each other."""
+    index = torch.tensor([[0, 1, 2, 3, 0]])
+
+    def write(x: Any, source: Any) -> list[Any]:
+        if name == "scatter":
+            return [x.scatter(0, index, source[:1])]
+        return [x.index_put((index[0],), source[0]) if name == "index_put" else x.masked_scatter(source > 107, source)]
+
+    x, source = torch.arange(5).expand(4, 5), torch.arange(100, 120).reshape(4, 5)
+    assert torch.equal(compiled(write, x, source)(x, source)[0], write(x, source)[0])

@@ -14,7 +14,7 @@ from tocha.autograd.graph import AccumulateGrad, GradientEdge, Node
 from tocha.autograd.mode import state
 from tocha.autograd.views import edge_of
 from tocha.backends import namespace
-from tocha.backends.strides import is_dense
+from tocha.backends.meta import is_dense
 from tocha.device import contiguous_format
 from tocha.dispatch.override import hide_overrides, overridable, restore_overrides, user_code
 from tocha.tensor import Tensor, wrap

@@ -155,6 +155,16 @@ def dense_strides(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: in
     return tuple(result)
 
 
+def is_dense(a: Any) -> bool:
+    """Whether the elements fill a stretch of memory, each once."""
+    expected = a.dtype.itemsize
+    for step, size in sorted([(s, n) for s, n in zip(a.strides, a.shape, strict=True) if n != 1]):
+        if step != expected:
+            return False
+        expected *= size
+    return True
+
+
 def run_prim(prim: Any, arrays: list[Any], params: dict[str, Any]) -> tuple[MetaArray, ...]:
     """Output shapes and types without data. A primitive without a rule for them runs its kernel on zeros that take no memory."""
     if "dynamic" in prim.tags:
@@ -163,7 +173,7 @@ def run_prim(prim: Any, arrays: list[Any], params: dict[str, Any]) -> tuple[Meta
         )
     if prim.infer is not None:
         got = prim.infer(*arrays, **params)
-        return (got,) if isinstance(got, MetaArray) else tuple(got)
+        return tuple([_fresh(g) for g in ((got,) if isinstance(got, MetaArray) else got)])
     stand_ins = [None if a is None else stand_in(a) for a in arrays]
     half = next((a.dtype for a in stand_ins if a is not None and a.dtype in HALF_NP), None) if prim.half == "float32" else None
     if half is not None:
@@ -173,6 +183,11 @@ def run_prim(prim: Any, arrays: list[Any], params: dict[str, Any]) -> tuple[Meta
     for g in got if isinstance(got, tuple) else (got,):
         outs.append(MetaArray(np.shape(g), half if half is not None and g.dtype is _FLOAT32 else g.dtype))
     return tuple(outs)
+
+
+def _fresh(a: MetaArray) -> MetaArray:
+    """New memory like `a`: a rule may answer with its operand, whose memory may be shared, or have gaps or overlaps."""
+    return MetaArray(a.shape, a.dtype, a.strides if is_dense(a) else None)
 
 
 def run_rule(rule: Any, operands: list[Any], given: Any, compute: Any, target: Any, params: dict[str, Any]) -> MetaArray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tocha.backends.meta import MetaArray, contiguous_strides
+from tocha.backends.meta import MetaArray, contiguous_strides, is_dense
 
 Shape = tuple[int, ...]
 
@@ -76,16 +76,6 @@ def _compare(a: int, b: int, shape: Shape, votes: list[Shape]) -> int:
         if shape[a] > shape[b]:
             return 1
     return 0
-
-
-def is_dense(a: Any) -> bool:
-    """Whether the elements fill a stretch of memory, each once."""
-    expected = a.dtype.itemsize
-    for step, size in sorted([(s, n) for s, n in zip(a.strides, a.shape, strict=True) if n != 1]):
-        if step != expected:
-            return False
-        expected *= size
-    return True
 
 
 def settled(result: Any, operands: Sequence[Any], xp: Any, common: Any = None) -> Any:

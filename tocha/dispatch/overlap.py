@@ -9,7 +9,7 @@ import numpy as np
 
 from tocha.backends import device_of, geometry, namespace
 from tocha.backends.lazy import Lazy
-from tocha.backends.strides import is_dense
+from tocha.backends.meta import is_dense
 from tocha.tensor import Tensor
 
 _ndarray = np.ndarray

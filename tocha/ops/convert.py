@@ -253,7 +253,7 @@ def numpy(input: Tensor, *, force: bool = False) -> Any:
         raise RuntimeError(f"Can't call numpy() on Tensor that has {mark} bit set. Use tensor.resolve_{short}().numpy() instead.")
     if input._a.dtype in dtypes.HALF_NP and input.dtype is not dtypes.float16:
         raise TypeError(f"Got unsupported ScalarType {input.dtype.name}")
-    return input._a
+    return namespace(input._a).to_host(input._a)
 
 
 @op("method")
