@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tocha.backends.meta import contiguous_strides
+
 Shape = tuple[int, ...]
 
 
@@ -27,11 +29,7 @@ class Axis(NamedTuple):
 
 def contiguous(shape: Shape) -> Shape:
     """Row-major strides in elements."""
-    strides, step = [0] * len(shape), 1
-    for d in range(len(shape) - 1, -1, -1):
-        strides[d] = step
-        step *= max(shape[d], 1)
-    return tuple(strides)
+    return contiguous_strides(shape, 1)
 
 
 def axes(access: Access, loop: Shape, shape: Shape, own: Shape) -> list[Axis] | None:

@@ -119,31 +119,32 @@ class Fused:
         return self.function(g, *values, **params) if found is None else found
 
     def _by_kernel(self, g: Any, values: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        dtype = g._a.dtype
-        if state.grad or INTERPRETERS or dtype not in _TYPES:
+        arrays = _plain_arrays((g, *values))
+        if arrays is None:
             return None
-        arrays = []
-        for x in (g, *values):
-            if x.__class__ is not Tensor or x._a.__class__ is not _ndarray or x._a.dtype is not dtype:
-                return None
-            arrays.append(x._a)
+        dtype = g._a.dtype
         compute = _FLOAT32 if dtype in HALF_NP else dtype
         got = native.pointwise(self, arrays, compute, dtype, params, lambda shapes: np.broadcast_shapes(*shapes), "rule")
         return None if got is None else wrap(got)
 
     def total(self, shape: tuple[int, ...], g: Any, values: list[Any]) -> Any:
         """The rule's gradient summed to `shape`, to which it was broadcast, in the kernel that computes it; None for that to be two steps."""
-        a = g._a
-        dtype = a.dtype
-        if a.size < native.LEAST["reduce"] or state.grad or INTERPRETERS or dtype not in _TYPES:
-            return None
-        arrays = []
-        for x in (g, *values):
-            if x.__class__ is not Tensor or x._a.__class__ is not _ndarray or x._a.dtype is not dtype:
-                return None
-            arrays.append(x._a)
-        got = native.total(self.name, self.impl, arrays, shape)
+        arrays = _plain_arrays((g, *values)) if g._a.size >= native.LEAST["reduce"] else None
+        got = None if arrays is None else native.total(self.name, self.impl, arrays, shape)
         return None if got is None else wrap(got)
+
+
+def _plain_arrays(operands: tuple[Any, ...]) -> list[Any] | None:
+    """The arrays of plain CPU tensors of one float type where nothing is recorded or interpreted; None otherwise."""
+    dtype = operands[0]._a.dtype
+    if state.grad or INTERPRETERS or dtype not in _TYPES:
+        return None
+    arrays = []
+    for x in operands:
+        if x.__class__ is not Tensor or x._a.__class__ is not _ndarray or x._a.dtype is not dtype:
+            return None
+        arrays.append(x._a)
+    return arrays
 
 
 def fused(name: str, function: Callable[..., Any], operands: int, params: tuple[str, ...]) -> Callable[..., Any]:
