@@ -120,3 +120,12 @@ def test_values_are_refused(ask: Callable[[Any], Any]) -> None:
     with pytest.raises(trace.DataDependent):
         joint.capture(lambda x: [ask(x)], [torch.randn(3)])
     assert torch.zeros(2)._a.__class__ is np.ndarray  # tracing has ended
+
+
+def test_inputs_that_share_memory_are_refused_where_one_is_written_to() -> None:
+    x = torch.arange(6.0)
+    with pytest.raises(joint.Unsupported, match="inputs 0 and 1 share memory, and one of them is written to"):
+        joint.capture(lambda a, b: [a.add_(1), b * 2], [x[:4], x[2:]])
+    assert x.tolist() == [0, 1, 2, 3, 4, 5]
+    got = outputs(lambda a, b: [a + b], x[:4], x[2:])
+    np.testing.assert_array_equal(got[0], [2, 4, 6, 8])

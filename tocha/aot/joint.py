@@ -72,20 +72,25 @@ def capture(function: Callable[..., Sequence[Any]], inputs: Sequence[Tensor]) ->
         nodes = [s._node for s in seen]
         results = function(*seen)
         kept = frozenset(i for i, s in enumerate(seen) if s._node is nodes[i])
+        _check_written(inputs, arrays)
         return _finish(graph, arrays, stand_ins, seen, list(results), kept)
 
 
 def _check(inputs: Sequence[Tensor]) -> None:
-    roots: dict[int, int] = {}
     for i, t in enumerate(inputs):
         if device_of(t._a).type != "cpu":
             raise Unsupported(f"input {i} is on {t.device}: only CPU tensors are compiled")
         if any(s < 0 for s in t._a.strides):
             raise Unsupported(f"input {i} has negative strides")
-        first = roots.setdefault(namespace(t._a).memory_id(t._a), i)
-        if first != i:
-            roots[id(t)] = i
-    return
+
+
+def _check_written(inputs: Sequence[Tensor], arrays: Sequence[TraceArray]) -> None:
+    """Inputs are apart in the graph: one that is written to may share its memory with no other."""
+    first: dict[int, int] = {}
+    for i, t in enumerate(inputs):
+        other = first.setdefault(namespace(t._a).memory_id(t._a), i)
+        if other != i and (arrays[i].buffer.version or arrays[other].buffer.version):
+            raise Unsupported(f"inputs {other} and {i} share memory, and one of them is written to")
 
 
 def _aliases_for(stand_ins: list[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
