@@ -16,27 +16,21 @@ from tocha.fx import Node
 from tocha.inductor import reduce
 from tocha.inductor.layout import Layout, memory_order, merge
 from tocha.inductor.loop_ir import (
-    Accumulate,
-    Assign,
     Binary,
     Buffer,
     Const,
     Convert,
-    Declare,
     Expr,
-    If,
     Index,
     Kernel,
     Loop,
-    Read,
     Size,
     Statement,
     Store,
     convert,
-    select,
     verify,
 )  # fmt: skip
-from tocha.inductor.pointwise import Renamer, grain_of
+from tocha.inductor.pointwise import Renamer, checked, grain_of
 
 _BLOCK = 8192  # elements of a long row that one unit takes
 _CHECK = 1024  # elements between looks at whether some need the exact computation
@@ -85,7 +79,7 @@ def build(name: str, loop: Shape, targets: Sequence[Target], has_memory: Callabl
     for k, (node, _) in enumerate(elements.arrays):
         renames[Index(f"at{k}")] = places[len(targets) + k]
         renames[f"x{k}"] = names[node]
-    rename = Rename(renames)
+    rename = Renamer(renames)
     stores = [
         (Store(names[t.buffer], places[i], stored(rename(v), t.buffer)), stored(rename(e), t.buffer))
         for i, (t, v, e) in enumerate(zip(targets, values, exact, strict=True))
@@ -105,25 +99,6 @@ def stored(value: Expr, buffer: Node) -> Expr:
     if isinstance(value, Convert) and value.x.type == type:  # rounded already
         return value.x
     return convert(value, type)
-
-
-class Rename(Renamer):
-    """Also renames buffers that expressions load from."""
-
-    def __call__(self, x: Any) -> Any:
-        if x not in self.known:
-            fields = [
-                tuple(map(self, v))
-                if v.__class__ is tuple
-                else self(v)
-                if hasattr(v, "children")
-                else self.known.get(v, v)
-                if v.__class__ is str
-                else v
-                for v in x.__dict__.values()
-            ]
-            self.known[x] = x.__class__(*fields)
-        return self.known[x]
 
 
 class _Nest:
@@ -171,7 +146,11 @@ class _Nest:
                 return (Loop("j", start, stop, tuple(s for s, _ in stores), "vector"),)
             low = start + Index("check") * _CHECK
             count = Binary("div", stop - start + (_CHECK - 1), Const(_CHECK, "index"))
-            return (Loop("check", Const(0, "index"), count, self._checked(low, Binary("min", low + _CHECK, stop), stores, hard)),)
+            return (
+                Loop(
+                    "check", Const(0, "index"), count, checked(self.element, low, Binary("min", low + _CHECK, stop), stores, hard)
+                ),
+            )
         first: Expr = Const(0, "index")
         last: Expr = Const(self.inner, "index")
         if self.blocks > 1:
@@ -180,21 +159,9 @@ class _Nest:
         body = (
             (Loop("j", first, last, tuple(s for s, _ in stores), "vector"),)
             if hard is None
-            else self._checked(first, last, stores, hard)
+            else checked(self.element, first, last, stores, hard)
         )
         return (Loop("unit", start, stop, body),)
-
-    def _checked(self, start: Expr, stop: Expr, stores: list[tuple[Store, Expr]], hard: Expr) -> tuple[Statement, ...]:
-        """The fast loop, which notes whether an element was hard, and if so another over the hard ones."""
-        again = Renamer({self.element: Index("again")})
-        slow = If(again(hard), tuple(Store(s.buffer, again(s.offset), again(e)) for s, e in stores))
-        note = Accumulate("or", "any_hard", select(hard, Const(1, "i32"), 0))
-        return (
-            Declare("any_hard", "i32", Const(0, "i32")),
-            Assign("any_hard", Const(0, "i32")),
-            Loop("j", start, stop, (*[s for s, _ in stores], note), "vector"),
-            If(Read("any_hard", "i32") > 0, (Loop("again", start, stop, (slow,)),)),
-        )
 
 
 def build_reduction(name: str, node: Node, has_memory: Callable[[Node, Access], bool]) -> Built:

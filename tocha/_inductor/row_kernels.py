@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tocha._inductor.access import Access, Shape
-from tocha._inductor.kernels import Built, Rename, Target, stored
+from tocha._inductor.kernels import Built, Target, stored
 from tocha._inductor.nodes import Elements, is_cheap, kind_of, own_of, reduction, rounded, shape_of, type_of
 from tocha.fx import Node
 from tocha.inductor import reduce
@@ -161,7 +161,7 @@ class _Rows:
         renames: dict[Any, Any] = {}
         for (node, _), k in self.elements.arrays.items():
             renames[Index(f"at{k}")], renames[f"x{k}"] = loads[k], names[node]
-        rename = Rename(renames)
+        rename = Renamer(renames)
         levels: dict[int, list[Statement]] = {}
         for (t, value), at in zip(self.full, full_places, strict=True):
             levels.setdefault(self.level(value), []).append(Store(names[t.buffer], at, stored(rename(value), t.buffer)))

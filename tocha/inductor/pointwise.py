@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tocha.inductor.layout import size_names
@@ -85,7 +85,7 @@ def make(
     inputs = operands(place.offset)
     value, run = trace(rule, inputs, params)
     target = convert(value, out)
-    stores: tuple[Statement, ...] = (Store("out", place.offset(0), target),)
+    stores: tuple[Store, ...] = (Store("out", place.offset(0), target),)
     if run.hard:
         exact, again = trace(rule, inputs, params, exact=True)
         run.guards.update(again.guards)
@@ -129,49 +129,51 @@ class _Places:
             rest = Binary("div", rest, Size(f"n{d}"))
         return found
 
-    def loops(self, store: Statement, hard: Expr | None, exact: Expr | None) -> tuple[Statement, ...]:
+    def loops(self, store: Store, hard: Expr | None, exact: Any) -> tuple[Statement, ...]:
         if not self.sizes:
             if hard is None:
                 return (Loop("j", Size("lo"), Size("hi"), (store,), "vector"),)
             start = Size("lo") + Index("block_number") * _BLOCK
             stop = Binary("min", start + _BLOCK, Size("hi"))
             count = Binary("div", Size("hi") - Size("lo") + (_BLOCK - 1), Const(_BLOCK, "index"))
-            return (Loop("block_number", Const(0, "index"), count, self._checked(start, stop, store, hard, exact)),)
+            return (Loop("block_number", Const(0, "index"), count, checked(self.element, start, stop, [(store, exact)], hard)),)
         last = Size(f"n{self.dimensions - 1}")
         start = Binary("rem", Index("unit"), Size("blocks")) * Size("block")
         stop = Binary("min", start + Size("block"), last)
         body: tuple[Statement, ...] = (Loop("j", start, stop, (store,), "vector"),)
         if hard is not None:
-            body = self._checked(start, stop, store, hard, exact)
+            body = checked(self.element, start, stop, [(store, exact)], hard)
         return (Loop("unit", Size("lo"), Size("hi"), body),)
 
-    def _checked(self, start: Expr, stop: Expr, store: Any, hard: Expr, exact: Any) -> tuple[Statement, ...]:
-        """The fast loop, which notes whether an element was hard, and if so another over the hard ones."""
-        again = Index("again")
-        rename = Renamer({self.element: again})
-        slow = If(rename(hard), (Store(store.buffer, rename(store.offset), rename(exact)),))
-        return (
-            Declare("any_hard", "i32", Const(0, "i32")),
-            Assign("any_hard", Const(0, "i32")),
-            Loop("j", start, stop, (store, Accumulate("or", "any_hard", select(hard, Const(1, "i32"), 0))), "vector"),
-            If(Read("any_hard", "i32") > 0, (Loop("again", start, stop, (slow,)),)),
-        )
+
+def checked(element: Expr, start: Expr, stop: Expr, stores: Sequence[tuple[Store, Expr]], hard: Expr) -> tuple[Statement, ...]:
+    """The fast loop over `element`, which notes whether one was `hard`, and if so another that stores the exact values of the hard ones."""
+    again = Renamer({element: Index("again")})
+    slow = If(again(hard), tuple(Store(s.buffer, again(s.offset), again(exact)) for s, exact in stores))
+    note = Accumulate("or", "any_hard", select(hard, Const(1, "i32"), 0))
+    return (
+        Declare("any_hard", "i32", Const(0, "i32")),
+        Assign("any_hard", Const(0, "i32")),
+        Loop("j", start, stop, (*[s for s, _ in stores], note), "vector"),
+        If(Read("any_hard", "i32") > 0, (Loop("again", start, stop, (slow,)),)),
+    )
 
 
 class Renamer:
-    """Expressions and statements with some expressions replaced."""
+    """Expressions and statements with some expressions, and names of buffers, replaced."""
 
     def __init__(self, replaced: Mapping[Any, Any]) -> None:
         self.known: dict[Any, Any] = dict(replaced)
 
     def __call__(self, x: Any) -> Any:
         if x not in self.known:
-            fields = [
-                tuple(map(self, v)) if v.__class__ is tuple else self(v) if isinstance(v, Node) else v
-                for v in x.__dict__.values()
-            ]
-            self.known[x] = x.__class__(*fields)
+            self.known[x] = x.__class__(*map(self._field, x.__dict__.values()))
         return self.known[x]
+
+    def _field(self, v: Any) -> Any:
+        if v.__class__ is tuple:
+            return tuple(map(self, v))
+        return self(v) if isinstance(v, Node) else self.known.get(v, v) if v.__class__ is str else v
 
 
 def grain_of(body: tuple[Statement, ...]) -> int:
