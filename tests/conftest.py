@@ -5,6 +5,12 @@ from __future__ import annotations
 import signal
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, so that a change passes or fails by what it changes; `--hypothesis-profile=random` looks for new ones.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("random", deadline=None, print_blob=True)
+settings.load_profile("same")
 
 # A shell that starts a job in the background has it ignore SIGINT, and so would the programs that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -112,9 +112,8 @@ def check(seed: int) -> str:
             assert got.dtype == expected.dtype and got.requires_grad == expected.requires_grad, source
             value, exact = got.detach().double(), expected.detach().double()
             finite = exact[exact.isfinite()]
-            scale = (
-                max(1.0, float(finite.abs().max())) if finite.numel() else 1.0
-            )  # sums cancel: errors are relative to what was summed
+            # Sums cancel: errors are relative to what was summed.
+            scale = max(1.0, float(finite.abs().max())) if finite.numel() else 1.0
             torch.testing.assert_close(value, exact, rtol=1e-4, atol=2e-5 * scale, equal_nan=True, msg=source)
     return "ok"
 

@@ -49,7 +49,7 @@ def _grid(index: Any, dim: int) -> Any:
     return tuple(grid)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(_cases())
 def test_gather_and_scatter_are_numpys(case: Any) -> None:
     shape, dim, index_shape, dtype, steps, seed = case
@@ -75,7 +75,7 @@ def test_gather_and_scatter_are_numpys(case: Any) -> None:
         np.testing.assert_array_equal(target, want)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.integers(1, 4), st.integers(0, 2**32))
 def test_index_tensors_of_several_dimensions(rank: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -86,7 +86,7 @@ def test_products_of_any_layout(dtype: Any, left: str, right: str) -> None:
         assert_product(products.multiply(a, b, bias), a, b, bias)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_random_products(data: Any) -> None:
     sizes = data.draw(st.tuples(st.integers(1, 130), st.integers(1, 600), st.integers(1, 130)), "m, k, n")

@@ -25,7 +25,7 @@ def _arrays(draw: Any) -> Any:
     return x.transpose(np.argsort(order))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(_arrays())
 def test_copies_between_orders(x: Any) -> None:
     out = np.full(x.shape, 77, x.dtype)

@@ -90,7 +90,7 @@ def test_every_rule_in_float32_and_float64(name: str) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_broadcasting_strides_and_types(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     full = data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=4))

@@ -23,7 +23,7 @@ def run(name: str, *arrays: Any, **params: Any) -> Any:
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_any_dimensions_and_layout(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     shape = data.draw(st.lists(st.sampled_from([1, 2, 3, 5, 16, 17, 40, 65]), min_size=1, max_size=4))

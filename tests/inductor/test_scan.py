@@ -34,7 +34,7 @@ def _wide(x: Any) -> Any:
     return x.astype(np.float64) if x.dtype != np.int64 else x
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(_arrays(), st.integers(0, 2))
 @pytest.mark.filterwarnings("ignore")
 def test_sums_and_products_have_numpys_bits(x: Any, dim: int) -> None:
@@ -51,7 +51,7 @@ def test_sums_and_products_have_numpys_bits(x: Any, dim: int) -> None:
         np.testing.assert_array_equal(_wide(got), _wide(want))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(_arrays(), st.integers(0, 2))
 def test_extremes_keep_nan_and_take_the_last_of_equals(x: Any, dim: int) -> None:
     dim %= x.ndim

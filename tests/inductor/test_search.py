@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tocha.backends import _native_search as kernels
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from([1, 2, 3, 7, 8, 9, 100, 255, 256, 257]),
     st.sampled_from([1, 5, 255, 256, 257, 1000]),

@@ -37,7 +37,7 @@ def _summed(x: Any, axis: int, index: Any, weight: Any, used: Any) -> Any:
     return np.moveaxis(total, -1, axis)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(_cases())
 @pytest.mark.filterwarnings("ignore")
 def test_sums_have_numpys_bits(case: Any) -> None:

@@ -18,7 +18,7 @@ def _array(shape: list[int], dtype: Any) -> Any:
     return (np.arange(np.prod(shape)).reshape(shape) % 251 + 1).astype(dtype)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(_SIDES, min_size=2, max_size=3), _TYPES, st.integers(-70, 70))
 @pytest.mark.parametrize("name", ["tril", "triu"])
 def test_triangles(name: str, shape: list[int], dtype: Any, diagonal: int) -> None:
@@ -29,7 +29,7 @@ def test_triangles(name: str, shape: list[int], dtype: Any, diagonal: int) -> No
     assert got.dtype == x.dtype
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(_SIDES, min_size=1, max_size=4), _TYPES, st.data())
 def test_flips(shape: list[int], dtype: Any, data: Any) -> None:
     x = _array([*shape[:-1], 2 * shape[-1]], dtype)[..., shape[-1] :]

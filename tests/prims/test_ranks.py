@@ -24,7 +24,7 @@ def _arrays(draw: Any) -> Any:
     return x
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(_arrays(), st.integers(0, 2))
 @pytest.mark.parametrize("ignore_nan", [False, True])
 def test_medians(ignore_nan: bool, x: Any, dim: int) -> None:
@@ -36,7 +36,7 @@ def test_medians(ignore_nan: bool, x: Any, dim: int) -> None:
     np.testing.assert_array_equal(sort._middle(cpu, x, dim, ignore_nan), want)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(_arrays())
 def test_distinct_elements(x: Any) -> None:
     values, inverse, counts = sort.unique.impl(cpu, x, dim=None, consecutive=False, inverse=True)
