@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 MAX_FILE_LINES = 600
-MAX_PACKAGE = 72_000
+MAX_PACKAGE = 76_000
 
 # Folders and modules that share a budget: the machinery an eager call goes through; what takes its large calls to compiled kernels; the
 # compiler's stages, from a function to machine code; and the library of operators (about eleven lines for each of torch's 850, most
@@ -27,7 +27,7 @@ BUDGETS: dict[str, tuple[frozenset[str], int]] = {
         13_000,
     ),
     "kernels": (frozenset({"native"}), 5_000),
-    "compiler": (frozenset("fx aot _inductor inductor _dynamo _functorch _higher_order_ops compiler".split()), 18_000),
+    "compiler": (frozenset("fx aot _inductor inductor _dynamo _functorch _higher_order_ops compiler".split()), 21_000),
     "ops": (frozenset({"ops"}), 10_000),
 }
 CHECKED = ("tocha", "tests", "tools", "bench")
