@@ -45,7 +45,7 @@ def compile(
     from tocha.nn import Module
 
     given: dict[str, Any] = {"mode": mode} if mode is not None and callable(backend) else {}
-    given |= {"options": options} if options is not None and callable(backend) else {}
+    given |= {"options": options} if options is not None else {}
     if isinstance(model, Module):
         call = model if disable else eval_frame.compile_callable(model, backend, given, fullgraph, dynamic)
         return eval_frame.OptimizedModule(model, call)

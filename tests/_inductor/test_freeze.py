@@ -115,3 +115,69 @@ def test_a_result_that_is_constant_is_a_new_array() -> None:
     first = call(torch.zeros(1))
     first.zero_()
     assert call(torch.zeros(1)).tolist() == [2, 2, 2]
+
+
+def graphs_of(compiled: Any) -> list[Any]:
+    """A compiled module's graphs, the latest first."""
+    segments = compiled.__dict__["_dynamo_call"]._dynamo_program.segments
+    return [s.graph for found in segments.values() for s in found]
+
+
+@pytest.mark.parametrize("by", ["config", "options"])
+def test_compile_freezes_parameters_where_no_gradients_are_recorded(by: str) -> None:
+    model = settled(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()))
+    x = torch.randn(2, 3, 9, 9)
+    with torch._inductor.config.patch(freezing=by == "config"):
+        compiled = torch.compile(model, options={"freezing": True} if by == "options" else None)
+        compiled(x).sum().backward()  # a graph that records gradients reads its parameters
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), model(x))
+    frozen_code, recorded = [g.forward.code for g in graphs_of(compiled)]
+    assert frozen_code.count("kernel_") == 1 and recorded.count("kernel_") > 1
+
+
+def test_frozen_parameters_that_change_are_frozen_anew() -> None:
+    model = settled(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
+    compiled, x = torch.compile(model, options={"freezing": True}), torch.randn(5, 4)
+    with torch.no_grad():
+        compiled(x)
+        model[0].weight.mul_(2)
+        torch.testing.assert_close(compiled(x), model(x))
+        model[1].running_mean.add_(1)
+        torch.testing.assert_close(compiled(x), model(x))
+        model[0].bias = nn.Parameter(torch.ones(3))
+        torch.testing.assert_close(compiled(x), model(x))
+        assert len(graphs_of(compiled)) == 4
+        compiled(x)
+        assert len(graphs_of(compiled)) == 4
+
+
+def test_buffers_that_the_graph_writes_are_not_frozen() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    compiled, x = torch.compile(model, options={"freezing": True}), torch.randn(5, 4)
+    with torch.no_grad():
+        for _ in range(3):
+            before = model[1].running_mean.clone()
+            compiled(x)
+            expected = 0.9 * before + 0.1 * model[0](x).mean(0)
+            torch.testing.assert_close(model[1].running_mean, expected)
+        assert len(graphs_of(compiled)) == 1  # not guarded by what the graph itself changes
+
+
+def test_freezing_where_the_function_records_itself() -> None:
+    weight = nn.Parameter(torch.randn(4))
+
+    class Recording(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = weight
+
+        def forward(self, x: Any) -> Any:
+            with torch.enable_grad():
+                return (x * self.w.exp()).sum()
+
+    compiled, x = torch.compile(Recording(), options={"freezing": True}), torch.randn(4)
+    with torch.no_grad():
+        loss = compiled(x)
+    loss.backward()
+    torch.testing.assert_close(weight.grad, x * weight.detach().exp())

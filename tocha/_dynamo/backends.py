@@ -73,10 +73,19 @@ def inductor(gm: Any, example_inputs: list[Any], **options: Any) -> Callable[...
     from tocha.aot import runtime
 
     try:
-        from tocha import _inductor
+        from tocha._inductor.freeze import freezing
     except ImportError:
         return _ahead(gm, example_inputs, runtime.by_running)
-    return _ahead(gm, example_inputs, _inductor.compile_graph)
+    return _ahead(gm, example_inputs, freezing({i: t._a for i, t in gm.meta.get("constants", {}).items()}))
+
+
+def freezes(backend: Backend, options: dict[str, Any]) -> bool:
+    """Whether a backend takes parameters for constants where no gradients are recorded (torch._inductor.config.freezing)."""
+    if backend is not inductor:
+        return False
+    from tocha._inductor import config
+
+    return bool((options.get("options") or {}).get("freezing", config.get("freezing")))  # type: ignore[attr-defined]
 
 
 def _by_sizes(gm: Any, compiler: Any) -> Callable[..., Any]:

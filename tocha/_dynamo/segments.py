@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tocha._dynamo import config, control, opcodes, report, rules
-from tocha._dynamo.backends import Backend, compile_graph
+from tocha._dynamo.backends import Backend, compile_graph, freezes
 from tocha._dynamo.exc import (
     BackendCompilerFailed,
     Break,
@@ -33,11 +33,15 @@ from tocha._dynamo.interpreter import Interpreter
 from tocha._dynamo.rebuild import Rebuilder, Unmakeable
 from tocha._dynamo.recorder import Recorder, leave_modes, set_grad_mode
 from tocha._dynamo.sizes import SizeChanged
+from tocha._dynamo.source import Source
 from tocha._dynamo.tracer import Tracer
 from tocha._dynamo.world import Unentered, World
 from tocha.aot import journal, trace
 from tocha.aot.run import draw, draw_into
 from tocha.autograd import mode
+from tocha.dispatch.override import DisableTorchFunction
+from tocha.nn import Parameter
+from tocha.tensor import Tensor
 
 #: The stance in force: "default", "force_eager", "eager_on_recompile" or "fail_on_recompile".
 stance = ["default"]
@@ -254,7 +258,7 @@ class _Attempt:
                 f = generator.frame
                 if what == "return" and f is not None and f.ip and f.code.co_exceptiontable:
                     raise Refused("a generator is left before its end")
-            parts = self.finish(what, value)
+            parts = self.finish(what, value, not self.recorder.grad and freezes(program.backend, program.options))
             final = mode.is_grad_enabled()
         segment = parts(program, around, final)
         report.segment(segment)
@@ -280,7 +284,7 @@ class _Attempt:
         handled = self.frames.handled
         return made, handled if handled is None else self.world.enter(handled, self.guards.root("frames.handled", "exception"))
 
-    def finish(self, what: str, value: Any) -> Callable[[Program, Any, bool], Segment]:
+    def finish(self, what: str, value: Any, freezing: bool) -> Callable[[Program, Any, bool], Segment]:
         """The segment's parts; its graph is compiled by the returned function, outside the trace."""
         recorder, world, tracer = self.recorder, self.world, self.tracer
         if recorder.checks and any(n.target in (draw, draw_into) for n in trace.graph().nodes):
@@ -293,6 +297,8 @@ class _Attempt:
                 inputs.append(t)
             else:
                 recorder.graph.erase_node(node)
+        with DisableTorchFunction():
+            constants = self.constants(used, inputs) if freezing else {}
         still_open = recorder.close()
         rebuilder = Rebuilder(world, used)
         rebuilder.effects()
@@ -316,7 +322,7 @@ class _Attempt:
         if writes and recorder.checks:
             raise NotDynamic  # when a check fails nothing must have happened
         if module is not None:
-            module.meta["dynamic"] = recorder.varying
+            module.meta["dynamic"], module.meta["constants"] = recorder.varying, constants
         reason, hint = ("", "") if what == "return" else (value.reason, value.hint)
 
         def compiled(program: Program, around: Any, final: bool) -> Segment:
@@ -339,6 +345,16 @@ class _Attempt:
             )
 
         return compiled
+
+    def constants(self, used: list[Source], inputs: list[Tensor]) -> dict[int, Tensor]:
+        """Parameters and buffers that the graph doesn't write to, by their number: guarded to be the same, unchanged, at every call."""
+        found: dict[int, Tensor] = {}
+        for i, (source, t) in enumerate(zip(used, inputs, strict=True)):
+            held = isinstance(t, Parameter) or source.template.startswith("{}._buffers[")
+            if held and not t.is_inference() and not self.world.known[id(t)].value._a.buffer.version:
+                source.check("is as it was frozen", "{v} is {c0} and {v}._version == {c1}", t, t._version)
+                found[i] = t
+        return found
 
 
 def _compiled(program: Program, module: Any, inputs: list[Any]) -> Callable[..., Any]:

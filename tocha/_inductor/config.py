@@ -81,6 +81,7 @@ install(
     # These ask for what happens anyway.
     (
         "fallback_random",
+        "freezing",
         "fx_graph_cache",
         "dce",
         "pattern_matcher",

@@ -112,7 +112,7 @@ def freezing(constants: Mapping[int, Any]) -> Callable[[Graph], Any]:
     from tocha._inductor import compile_graph
 
     def compiler(graph: Graph) -> Any:
-        return compile_graph(graph, constants)
+        return compile_graph(graph, None if graph.meta.get("part") == "backward" else constants)
 
     compiler.prepare = compile_graph.prepare  # type: ignore[attr-defined]
     return compiler
