@@ -14,7 +14,9 @@ the offsets in a panel (`runs`), then those of each phase in the packed box for 
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +42,7 @@ PACK_SIZES = (
     "step_c",
     "packed_group",
     "unit_rows",
+    "straight",
 )
 
 
@@ -183,12 +186,12 @@ def pack_inside(g: Geometry) -> Function:
         start = place.get()
         taps, words = f.word(s.table, start), f.at(s.table, start + 2, "i64")
         to = v.at(f["to"], f.word(s.table, start + 1) // s.channels * f["count"])
-        _call_pack_rows(f, source, s.weight_o, s.weight_c, f["count"], taps, words, s.outputs, f["chunk"], end, to)
+        _call_pack_rows(f, source, s.weight_o, s.weight_c, f["count"], taps, words, s.outputs, f["chunk"], end, to, s.straight)
         place.set(start + 2 + taps)
     return f
 
 
-_ROW_TYPES = ("ptr", "i64", "i64", "i64", "i64", "ptr", "i64", "i64", "i64", "ptr")
+_ROW_TYPES = ("ptr", "i64", "i64", "i64", "i64", "ptr", "i64", "i64", "i64", "ptr", "i64")
 
 
 def _call_pack_rows(f: Function, *arguments: Any) -> None:
@@ -196,18 +199,32 @@ def _call_pack_rows(f: Function, *arguments: Any) -> None:
 
 
 def pack_rows(g: Geometry) -> Function:
-    """Rows `start` to `end` of `count` channels' weights in row blocks: each channel's taps, a column of the block's rows each."""
-    names = ("weight", "step_o", "step_c", "count", "taps", "words", "outputs", "start", "end", "to")
+    """Rows `start` to `end` of `count` channels' weights in row blocks: each channel's taps, a column of the block's rows each.
+
+    `straight`: a row's weights lie one after the other in that order."""
+    names = ("weight", "step_o", "step_c", "count", "taps", "words", "outputs", "start", "end", "to", "straight")
     f = Function("pack_rows", list(zip(_ROW_TYPES, names, strict=True)))
     v = Vectors(f, g)
     count, taps = f["count"], f["taps"]
-    with f.loop(0, count) as c, f.loop(f["start"], f["end"], g.rows) as row:
-        rows = f.min(f["end"] - row, g.rows)
-        inner, column = v.far(f["weight"], c * f["step_c"]), v.at(f["to"], (row * count + c * rows) * taps)
-        lines = [f.min(row + r, f["outputs"] - 1) * f["step_o"] for r in range(g.rows)]
-        for height in g.heights:
-            with f.when(rows.equals(height)):
-                _pack_taps(f, v, height, taps, f["words"], [v.far(inner, line) for line in lines[:height]], column, f["step_c"])
+
+    def blocks(inner: Value, c: Value, pack: Callable[..., None]) -> None:
+        with f.loop(f["start"], f["end"], g.rows) as row:
+            rows = f.min(f["end"] - row, g.rows)
+            column = v.at(f["to"], (row * count + c * rows) * taps)
+            lines = [v.far(inner, f.min(row + r, f["outputs"] - 1) * f["step_o"]) for r in range(g.rows)]
+            for height in g.heights:
+                with f.when(rows.equals(height)):
+                    pack(height, lines[:height], column)
+
+    def singly() -> None:
+        with f.loop(0, count) as c:
+            blocks(v.far(f["weight"], c * f["step_c"]), c, functools.partial(_pack_taps, f, v, taps, f["words"], f["step_c"]))
+
+    if g.pairs:
+        singly()
+    else:
+        zero = f.variable(0).get()
+        f.choose(f["straight"].equals(1), lambda: blocks(f["weight"], zero, functools.partial(_pack_lines, f, v, count * taps)), singly)
     return f
 
 
@@ -241,14 +258,37 @@ def pack_weight(g: Geometry) -> str:
                 count = f.min(channels - c0, block)
                 to = v.at(target, c0 * taps * padded_outputs)
                 _call_pack_rows(
-                    f, v.far(source, c0 * step_c), step_o, step_c, count, taps, words, outputs, start_row, end_row, to
+                    f, v.far(source, c0 * step_c), step_o, step_c, count, taps, words, outputs, start_row, end_row, to, s.straight
                 )
             place.set(start + 2 + taps)
     return module(f, pack_rows(g))
 
 
+def _pack_lines(f: Function, v: Vectors, steps: Value, height: int, lines: list[Value], to: Value) -> None:
+    """to[k, r] = lines[r][k], squares of as many rows and steps as a vector has lanes at a time."""
+    n = v.g.lanes
+
+    def square(k0: Value, mask: Value | None) -> Iterator[tuple[int, Callable[[], None]]]:
+        """For each step what stores its column."""
+        rows = [v.fetch(v.far(line, k0), mask) for line in lines]
+        for first in range(0, height, n):
+            group = rows[first : first + n]
+            for k, column in enumerate(v.transpose(group + [group[-1]] * (n - len(group)))):
+                short = v.first(column, len(group))
+                yield k, functools.partial(v.store, short, v.at(to, (k0 + k) * height + first))
+
+    whole = steps // n * n
+    with f.loop(0, whole, n) as k0:
+        for _, store in square(k0, None):
+            store()
+    with f.when(whole < steps):
+        for k, store in square(whole, v.mask(None, steps - whole)):
+            with f.when(whole + k < steps):
+                store()
+
+
 def _pack_taps(
-    f: Function, v: Vectors, height: int, taps: Value, words: Value, lines: list[Value], to: Value, step_c: Value
+    f: Function, v: Vectors, taps: Value, words: Value, step_c: Value, height: int, lines: list[Value], to: Value
 ) -> None:
     """A column of `height` weights for each tap."""
     kind = f"<{height} x {v.g.scalar}>"
@@ -402,17 +442,18 @@ def plan(
     else:
         scratch = front(g) + hold_at + hold_phase * len(phases) + 64
     packed_group = sum(tap_counts) * channels * rows
+    table, taps = _tables(lines, planes, phases, block, pitch, plane, plane_size, channels * rows, out_strides, kernel, g.columns)
+    straight = int(weight_steps[1] == sum(tap_counts) and taps[2:].tolist() == list(range(sum(tap_counts))))
     inside_at = -(-scratch // 16) * 16 - front(g) if inside else 0
     if inside:
         scratch = front(g) + inside_at + sum(tap_counts) * block * rows + 64
-    table, taps = _tables(lines, planes, phases, block, pitch, plane, plane_size, channels * rows, out_strides, kernel, g.columns)
     fields = {
         "channels": channels, "block": block, "outputs": outputs, "padded_outputs": rows, "chunk": chunk, "chunks": chunks,
         "samples": samples, "planes": len(planes), "plane": plane_size, "pitch": pitch, "phases": len(phases),
         "weight_group": packed_group, "hold_at": hold_at, "hold_phase": hold_phase, "tall": tall, "across": kernel[2],
         "dense": int(most * block <= _STEPS and _pays(size, plane, min(chunk, rows), g)), "scratch_size": scratch, "slots": slots,
         "x_group": x_group or channels * x_strides[1], "x_n": x_strides[0], "x_c": x_strides[1],
-        "inside": inside_at, "taps_at": len(table), "weight_from": weight_group, "weight_o": weight_steps[0], "weight_c": weight_steps[1],
+        "inside": inside_at, "taps_at": len(table), "straight": straight, "weight_from": weight_group, "weight_o": weight_steps[0], "weight_c": weight_steps[1],
         "out_n": out_strides[0], "out_c": out_strides[1], "box_n": size[0], "count_n": counts[0],
     }  # fmt: skip
     for i, axis in enumerate("dhw"):
@@ -427,6 +468,7 @@ def plan(
         "channels": channels, "block": block, "outputs": outputs, "padded_outputs": rows, "blocks": unit_count, "unit_rows": unit_rows,
         "phases": len(phases),
         "group": weight_group, "step_o": weight_steps[0], "step_c": weight_steps[1], "packed_group": packed_group,
+        "straight": straight,
     }  # fmt: skip
     units = groups * _product(counts) * chunks
     return Plan(

@@ -214,6 +214,14 @@ class Vectors:
             (mask.type, mask), declare=True,
         )  # fmt: skip
 
+    def first(self, value: Value, count: int) -> Value:
+        """The first lanes of a vector."""
+        if count == self.g.lanes:
+            return value
+        order = ", ".join(f"i32 {lane}" for lane in range(count))
+        kind = f"<{count} x {self.g.scalar}>"
+        return self.f.op(f"shufflevector {value.type} {value.name}, {value.type} poison, <{count} x i32> <{order}>", kind)
+
     def transpose(self, lines: list[Value]) -> list[Value]:
         """As many vectors as they have lanes, as a matrix, transposed: exchanges between vectors 1, 2, 4 … apart."""
         n, kind = self.g.lanes, self.g.vector
