@@ -41,7 +41,7 @@ def partition(traced: Traced) -> Parts:
     count = traced.values + len(traced.mutated)
     outputs, grads = returned[:count], returned[count:]
     late = _descendants(tangents)
-    needed = _ancestors([g for g in grads if g is not None])
+    needed = ancestors([g for g in grads if g is not None])
     boundary = [n for n in needed if n not in late and (any(u in late and u in needed for u in n.users) or n in grads)]
     saved = _least(boundary, late) if boundary else []
     kept = [i for i in range(traced.inputs) if placeholders[i] in saved and i not in traced.mutated]
@@ -62,7 +62,8 @@ def _descendants(roots: list[Node]) -> set[Node]:
     return seen
 
 
-def _ancestors(roots: list[Node]) -> set[Node]:
+def ancestors(roots: list[Node]) -> set[Node]:
+    """The nodes, and all that they are computed from."""
     seen, stack = set(roots), list(roots)
     while stack:
         for read in stack.pop().all_input_nodes:
@@ -88,7 +89,7 @@ def size(node: Node) -> int:
 
 def _least(boundary: list[Node], late: set[Node]) -> list[Node]:
     """The nodes to save so that all of `boundary` is known or can be computed again."""
-    nodes = [n for n in _ancestors(boundary) if n not in late]
+    nodes = [n for n in ancestors(boundary) if n not in late]
     flow = _Flow(2 * len(nodes) + 2)
     number = {n: 2 * i for i, n in enumerate(nodes)}
     source, sink = 2 * len(nodes), 2 * len(nodes) + 1

@@ -17,6 +17,7 @@ import numpy as np
 from tocha.aot import journal, run
 from tocha.aot.joint import Result, Traced, capture
 from tocha.aot.partition import partition
+from tocha.aot.twice import Again, Held
 from tocha.autograd.graph import Node, Version, bump_all, check_unchanged, version_of
 from tocha.autograd.mode import no_grad, set_grad_enabled, state
 from tocha.autograd.views import edge_of
@@ -64,7 +65,8 @@ def compile(function: Callable[..., Sequence[Any]], inputs: Sequence[Tensor], co
     with journal.stage("partition"):
         parts = partition(traced)
     forward = _made(compiler, parts.forward, "forward")
-    return Compiled(traced, forward, _Lazy(compiler, parts.backward), parts.saved_inputs, not recording)
+    backward = _Lazy(compiler, parts.backward)
+    return Compiled(traced, forward, backward, parts.saved_inputs, not recording, Again(function, traced, recording))
 
 
 def _made(compiler: Compiler, graph: Graph, part: str) -> Run:
@@ -96,17 +98,21 @@ class _Lazy:
 class Compiled:
     """Calls a forward, and records a node that calls the backward on these inputs, on what the forward saved, and on gradients."""
 
-    def __init__(self, traced: Traced, forward: Run, backward: Run | None, saved_inputs: list[int], always: bool = False) -> None:
-        self.traced, self.forward, self.backward, self.saved_inputs = traced, forward, backward, saved_inputs
+    def __init__(
+        self, traced: Traced, forward: Run, backward: Run | None, saved_inputs: list[int], always: bool = False, again: Again | None = None
+    ) -> None:  # fmt: skip
+        self.traced, self.forward, self.backward, self.saved_inputs, self.again = traced, forward, backward, saved_inputs, again
         self.always = always  # the function itself switches recording on
         self.count = traced.values + len(traced.mutated)
+        self.checked = [] if again is None else [again.needed.index(i) for i in saved_inputs]
 
     def __call__(self, *inputs: Tensor) -> list[Any]:
         traced = self.traced
+        held = None if self.again is None or not (state.grad or self.always) else self.again.hold(inputs)
         arrays = self.forward([t._a for t in inputs])
         outs = [wrap(a) for a in arrays[: self.count]]
-        if self.backward is not None and (state.grad or self.always):
-            self._record(inputs, outs, arrays[self.count :])
+        if held is not None:
+            self._record(inputs, outs, arrays[self.count :], held)
         results = [_result(r, inputs, outs) for r in traced.results]
         if traced.mutated:
             self._write_back(inputs, outs[traced.values :])
@@ -128,14 +134,15 @@ class Compiled:
             np.copyto(t._a, a)
         bump_all([t for t, _ in plain], "copy_")
 
-    def _record(self, inputs: Sequence[Tensor], outs: list[Tensor], saved: Arrays) -> None:
+    def _record(self, inputs: Sequence[Tensor], outs: list[Tensor], saved: Arrays, held: Held) -> None:
         traced = self.traced
         edges = tuple([edge_of(inputs[i]) if inputs[i].requires_grad else None for i in traced.wanted])
         numbers = tuple([inputs[i]._nr for i in traced.wanted])
         node = CompiledBackward(edges, numbers if any(numbers) else None, len(traced.differentiable))
         node.run, node.saved = self.backward, [*[inputs[i]._a for i in self.saved_inputs], *saved]
+        node.again, node.held = self.again, held
         node.like = [outs[i]._a for i in traced.differentiable]
-        node.inputs = [(version_of(inputs[i]), inputs[i]) for i in self.saved_inputs]
+        node.inputs = [held[0][i] for i in self.checked]
         for number, i in enumerate(traced.differentiable):
             outs[i]._rg, outs[i]._node, outs[i]._nr = True, node, number
         kept = {id(a) for a in saved}
@@ -177,7 +184,9 @@ def _view(r: Result, x: Tensor, start: int) -> Tensor:
 class CompiledBackward(Node):
     """The tape's record of a compiled forward."""
 
-    __slots__ = ("inputs", "like", "outputs_kept", "run", "saved")
+    __slots__ = ("again", "held", "inputs", "like", "outputs_kept", "run", "saved")
+    again: Again | None
+    held: Held
     inputs: list[tuple[Version, Tensor]]
     like: Arrays
     outputs_kept: list[tuple[Version, Any]]
@@ -186,19 +195,17 @@ class CompiledBackward(Node):
 
     def release(self) -> None:
         self.saved = None
+        self.held = [], None
 
     def apply(self, grad: Any) -> Sequence[Tensor | None]:
-        if self.saved is None or self.run is None:
+        if self.saved is None or self.run is None or self.again is None:
             raise RuntimeError(
                 "Trying to backward through the graph a second time: the compiled function has freed what it saved. Specify "
                 "retain_graph=True if you need to backward through the graph a second time."
             )
         grads = list(grad) if isinstance(grad, (list, tuple)) else [grad]
-        if state.grad and any(g is not None and g.requires_grad for g in grads):
-            raise RuntimeError(
-                "torch.compile does not support double backward: call the function outside torch.compile "
-                "(torch._dynamo.disable) where create_graph=True is needed"
-            )
+        if state.grad:
+            return self.again.gradients(self, self.held, grads)
         for version, tensor in self.inputs:
             check_unchanged(version, self, tensor)
         for version, array in self.outputs_kept:

@@ -1,0 +1,91 @@
+"""Gradients of gradients of a compiled function: backward with `create_graph` runs the function once more, operator by operator."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tocha import autograd, random
+from tocha.amp.autocast_mode import autocast
+from tocha.aot import run
+from tocha.aot.joint import Traced
+from tocha.aot.partition import ancestors
+from tocha.autograd.graph import Node, Version, check_unchanged, version_of
+from tocha.autograd.mode import enable_grad, set_grad_enabled
+from tocha.dispatch.autocast import current
+from tocha.tensor import Tensor, wrap
+
+Held = tuple[list[tuple[Version, Tensor]], Any]
+
+
+class Again:
+    """A captured function, and which of its inputs gradients depend on: only those are held; others may be anything when it runs again."""
+
+    def __init__(self, function: Callable[..., Sequence[Any]], traced: Traced, recording: bool) -> None:
+        self.function, self.traced, self.recording = function, traced, recording
+        graph, state = traced.graph, current()
+        self.cast, self.dtype = state.enabled["cpu"], state.dtypes["cpu"]
+        self.like = [n.meta["val"] for n in graph.nodes if n.op == "placeholder"][: traced.inputs]
+        reached = ancestors([g for g in graph.output_node().args[0][traced.values + len(traced.mutated) :] if g is not None])
+        placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+        self.needed = [i for i in range(traced.inputs) if placeholders[i] in reached]
+        draws = [n for n in graph.nodes if n.target in (run.draw, run.draw_into) or "random" in getattr(n.target, "tags", ())]
+        self.draws = bool(draws)
+        self.refusal = ""
+        if any(isinstance(a, random.Generator) for n in draws for part in n.args if isinstance(part, tuple) for a in part):
+            self.refusal = "it draws from a generator of its own"
+        if any(i in traced.mutated for i in self.needed):
+            self.refusal = "it overwrites an input that its gradients depend on"
+
+    def hold(self, inputs: Sequence[Tensor]) -> Held:
+        """What running again takes."""
+        rng = random.get_rng_state() if self.draws else None
+        return [(version_of(inputs[i]), inputs[i]) for i in self.needed], rng
+
+    def gradients(self, node: Node, held: Held, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """Gradients of the wanted inputs, with a history."""
+        if self.refusal:
+            raise RuntimeError(
+                f"torch.compile does not support double backward of this function: {self.refusal}. Call the function outside "
+                "torch.compile (torch._dynamo.disable) where create_graph=True is needed"
+            )
+        tensors, rng = held
+        for version, tensor in tensors:
+            check_unchanged(version, node, tensor)
+        known = dict(zip(self.needed, [t for _, t in tensors], strict=True))
+        with enable_grad():
+            starts = [self._start(i, known.get(i)) for i in range(self.traced.inputs)]
+            seen = [s.clone() if i in self.traced.mutated else s for i, s in enumerate(starts)]
+        with (
+            random.fork_rng() if self.draws else contextlib.nullcontext(),
+            autocast("cpu", self.dtype, self.cast, False),
+            set_grad_enabled(self.recording),
+        ):
+            if self.draws:
+                random.set_rng_state(rng)
+            outs = self._outputs(self.function(*seen), seen)
+        pairs = [(outs[i], g) for i, g in zip(self.traced.differentiable, grads, strict=True) if g is not None]
+        wanted = [starts[i] for i in self.traced.wanted]
+        return autograd.grad([o for o, _ in pairs], wanted, [g for _, g in pairs], create_graph=True, allow_unused=True)
+
+    def _start(self, i: int, given: Tensor | None) -> Tensor:
+        """Input i, its history leading to the given one's, but without the hooks on that."""
+        if given is not None:
+            return given.view_as(given) if given.requires_grad else given
+        like = self.like[i]
+        made = wrap(run.laid_out(np.zeros(like.shape, like.dtype), like.strides))
+        return made.requires_grad_() if i in self.traced.wanted else made
+
+    def _outputs(self, results: Sequence[Any], seen: list[Tensor]) -> list[Any]:
+        """The values and new values of inputs that the graph returns, in its order."""
+        traced = self.traced
+        outs: list[Any] = [None] * traced.values
+        for r, got in zip(traced.results, results, strict=True):
+            if r.kind == "value":
+                outs[r.index] = got
+            elif r.kind == "value view":
+                outs[r.index] = got._view.base
+        return [*outs, *[seen[i] for i in traced.mutated]]
