@@ -158,6 +158,10 @@ def _promote_pair(a: dtype, b: dtype) -> dtype:
     if a in FLOAT8 or b in FLOAT8:
         raise RuntimeError(f"Promotion for Float8 Types is not supported, attempted to promote {a.name} and {b.name}")
     low, high = (a, b) if a.category <= b.category else (b, a)
+    if high in BAREBONES_UNSIGNED:
+        raise RuntimeError(
+            f"Promotion for uint16, uint32, uint64 types is not supported, attempted to promote {a.name} and {b.name}"
+        )
     if low.category != high.category:
         if high.category == COMPLEX and low.category == FLOATING:
             return complex128 if low is float64 or high is complex128 else complex64
@@ -168,10 +172,8 @@ def _promote_pair(a: dtype, b: dtype) -> dtype:
         if _FLOAT_ORDER[a] == _FLOAT_ORDER[b]:
             return float32  # float16 with bfloat16: neither holds the other
         return a if _FLOAT_ORDER[a] > _FLOAT_ORDER[b] else b
-    if low in BAREBONES_UNSIGNED or high in BAREBONES_UNSIGNED:
-        raise RuntimeError(
-            f"Promotion for uint16, uint32, uint64 types is not supported, attempted to promote {a.name} and {b.name}"
-        )
+    if low in BAREBONES_UNSIGNED:
+        return _promote_pair(b, a)
     if uint8 in (a, b):
         other = b if a is uint8 else a
         return int16 if other is int8 else other

@@ -25,6 +25,10 @@ def test_inferred_types(data, dtype, shape):
     ("data", "dtype", "error"),
     [
         ([[1, 2], [3]], None, ValueError), ([1, [2]], None, TypeError), ("a", None, TypeError), ([300], torch.uint8, RuntimeError),
+        (2**63, None, ValueError), ([-(2**63) - 1], None, ValueError), (2**64, torch.uint64, OverflowError), ([1, "a"], None, TypeError),
+        (["a"], None, ValueError), (object(), None, RuntimeError), (float("nan"), torch.int32, RuntimeError), (1e20, torch.int64, RuntimeError),
+        (np.arange(3)[::-1], None, ValueError), (np.arange(3).astype(">i4"), None, ValueError),
+        (np.zeros(3, [("a", "f4"), ("b", "i1")])["a"], None, ValueError),
     ],
 )  # fmt: skip
 def test_wrong_data(data, dtype, error):
@@ -115,3 +119,42 @@ def test_unsigned_types_take_negative_integers():
 def test_python_types_as_dtypes():
     found = [torch.ones(1, dtype=t).dtype for t in (float, int, bool, complex)]
     assert found == [torch.float64, torch.int64, torch.bool, torch.complex128]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "torch.zeros(True)", "torch.ones((True, 2))", "torch.zeros()", "torch.zeros(2**63)", "torch.full((True,), 1)", "torch.rand(True)",
+        "torch.zeros(6).view(True, 6)", "torch.zeros(6).reshape(True, 6)", "torch.zeros(2, 3).transpose(True, 0)",
+        "torch.zeros(2, 3).sum(dim=True)", "torch.zeros(2, 3).unsqueeze(True)", "torch.zeros(2, 3).select(0, 1.0)",
+        "torch.zeros(2, 3).narrow(0, 1.5, 1)", "torch.zeros(2, 3).roll(True, 1)", "torch.zeros(torch.tensor([2, 3]))",
+    ],
+)  # fmt: skip
+def test_bools_and_floats_are_no_sizes(call):
+    with pytest.raises(TypeError):
+        eval(call)
+
+
+def test_only_the_first_size_is_looked_at_closely():
+    assert torch.zeros([2, True]).shape == (2, 1)
+
+
+def test_cuda_without_cupy_is_an_assertion_error():
+    from tocha.backends import cuda
+
+    if cuda.cupy is None:
+        for call in (lambda: torch.zeros(2, device="cuda"), lambda: torch.zeros(2).cuda(), lambda: torch.cuda.FloatTensor(2)):
+            with pytest.raises(AssertionError, match="not compiled with CUDA"):
+                call()
+    assert not isinstance(torch.zeros(2), torch.cuda.FloatTensor)
+    assert isinstance(torch.zeros(2), torch.FloatTensor)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+def test_wide_unsigned_arithmetic_wraps_around(dtype):
+    x = torch.tensor([1, 5], dtype=dtype)
+    top = 2 ** (8 * dtype.itemsize) - 1
+    assert [(x - 2)[0].item(), (-x)[0].item(), (x // 2)[1].item(), (x @ x).item(), x.amax().item()] == [top, top, 2, 26, 5]
+    for other in (torch.tensor([1]), torch.tensor([True])):
+        with pytest.raises(RuntimeError, match="Promotion for uint16"):
+            x + other

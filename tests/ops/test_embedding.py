@@ -53,3 +53,12 @@ def test_one_hot():
     assert F.one_hot(torch.zeros(0, dtype=torch.int64), 3).shape == (0, 3)
     with pytest.raises(RuntimeError, match="smaller than num_classes"):
         F.one_hot(torch.tensor([2]), 2)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_embedding_bag_refuses_rows_that_are_not_there(mode):
+    for index in (3, -1):
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            F.embedding_bag(torch.tensor([[index]]), torch.zeros(3, 2), mode=mode)
+    with pytest.raises(RuntimeError, match="offsets must not fall"):
+        F.embedding_bag(torch.tensor([1, 2]), torch.zeros(3, 2), torch.tensor([0, 2, 1]), mode=mode)

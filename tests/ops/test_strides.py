@@ -72,3 +72,14 @@ def test_views_of_a_number_have_strides_of_one():
     x = torch.tensor(2.0)
     assert x.view(1).stride() == (1,) and x.reshape(1, 1, 1).stride() == (1, 1, 1)
     assert x.double().view(1, 1).stride() == (1, 1) and x.view(1).expand(3).stride() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "shape", "want"),
+    [
+        ((1,), (0,), (-1,), (0,)), ((1, 1), (5, 7), (1, 1, 1), (7, 7, 7)), ((3, 1), (2, 7), (3, 1, 1), (2, 7, 7)),
+        ((1, 2, 1), (0, 2, 9), (1, 2, 1, 1), (4, 2, 9, 9)), ((1, 3), (0, 2), (-1,), (2,)), ((), (), (1, 1), (1, 1)),
+    ],
+)  # fmt: skip
+def test_views_keep_the_strides_of_dimensions_of_size_one(size, stride, shape, want):
+    assert torch.zeros(9).as_strided(size, stride).view(shape).stride() == want

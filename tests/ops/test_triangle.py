@@ -35,3 +35,22 @@ def test_fill_diagonal():
 
 def test_vander():
     assert torch.vander(torch.tensor([1, 2, 3])).tolist() == [[1, 1, 1], [4, 2, 1], [9, 3, 1]]
+
+
+def test_one_value_may_be_written_where_elements_share_memory():
+    x = torch.ones(3, 1).expand(3, 3)
+    assert x.tril_().tolist() == [[0, 0, 0], [0, 0, 0], [1, 1, 1]]
+    assert torch.ones(3).expand(2, 3).triu_(1).tolist() == [[0, 0, 1], [0, 0, 1]]
+    with pytest.warns(UserWarning, match="index_fill_"):
+        assert torch.zeros(1).expand(3).index_fill_(0, torch.tensor([0]), 1).tolist() == [1, 1, 1]
+    assert torch.full((3,), 2.0, out=torch.ones(1).expand(3)).tolist() == [2, 2, 2]
+    with pytest.raises(RuntimeError, match="single memory location"):
+        torch.sum(torch.ones(3, 3), 0, out=torch.zeros(1).expand(3))
+
+
+def test_triangles_in_place_are_recorded():
+    x = torch.ones(2, 2, requires_grad=True)
+    y = x * 2
+    y.tril_()
+    y.sum().backward()
+    assert x.grad.tolist() == [[2, 0], [2, 2]]

@@ -40,9 +40,11 @@ _BITS = {**BYTES, np.dtype(ml_dtypes.bfloat16): np.dtype(np.uint16)}
 
 
 def require(where: device) -> None:
-    """RuntimeError in words when `where` can't be used on this machine."""
+    """An error in words when `where` can't be used on this machine: AssertionError without CuPy, as a torch built without CUDA."""
     if cupy is None:
-        raise RuntimeError(f"CUDA needs CuPy, which could not be imported ({_why}): pip install 'tocha[cuda]'")
+        raise AssertionError(
+            f"Torch not compiled with CUDA enabled: it needs CuPy, which could not be imported ({_why}): pip install 'tocha[cuda]'"
+        )
     count = device_count()
     if count == 0:
         raise RuntimeError("no CUDA device was found (cupy.cuda.runtime.getDeviceCount() is 0)")

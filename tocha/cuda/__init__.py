@@ -52,6 +52,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "amp":
         return importlib.import_module("tocha.cuda.amp")
+    if name.endswith("Tensor"):
+        from tocha.legacy import tensor_type
+
+        found = globals()[name] = tensor_type(name, "torch.cuda")
+        return found
     raise AttributeError(f"module 'torch.cuda' has no attribute {name!r}")
 
 

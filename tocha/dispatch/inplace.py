@@ -30,7 +30,7 @@ def check_writable(target: Tensor, operator: str, one_value: bool = False) -> No
         check_writable(target.inner, operator, one_value)
         return
     check_history(target, operator, target._rg)
-    if not one_value and _overlaps_itself(target):
+    if not one_value and overlaps_itself(target):
         raise RuntimeError(_OVERLAP.format(operator))
 
 
@@ -58,7 +58,8 @@ def check_history(target: Tensor, operator: str, differentiable: Any) -> None:
         raise RuntimeError(f"{operator}: a leaf Variable that requires grad is being used in an in-place operation.")
 
 
-def _overlaps_itself(target: Tensor) -> bool:
+def overlaps_itself(target: Tensor) -> bool:
+    """Whether elements of a tensor lie on one place of memory (as far as torch looks: dimensions of stride 0)."""
     a = target._a
     return 0 in a.strides and a.size > 0 and any(step == 0 and size > 1 for step, size in zip(a.strides, a.shape, strict=True))
 
@@ -281,7 +282,7 @@ def write_out(
             raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(o).__name__}")
         if o._vc is UNCOUNTED:
             refuse_outside_inference(name)
-        if _overlaps_itself(o):
+        if name not in _ONE_VALUE and overlaps_itself(o):
             raise RuntimeError(_OVERLAP.format(name))
     if not in_memory(*tensors):
         raise RuntimeError(f"{name}(): out= can't be used inside vmap or forward-mode differentiation, or with wrapper tensors")
@@ -312,6 +313,8 @@ def write_out(
     return out
 
 
+#: Operators that give all elements of out= one value, so that elements may share memory.
+_ONE_VALUE = frozenset(("empty", "full", "ones", "zeros"))
 _JOINS = frozenset(("cat", "column_stack", "concat", "concatenate", "dstack", "hstack", "row_stack", "stack", "vstack"))
 #: Operators whose out= must have the result's type unless a bound is a tensor.
 _TYPED_FOR_NUMBERS = frozenset(("clamp", "clamp_max", "clamp_min", "clip"))

@@ -19,13 +19,21 @@ from tocha.tensor import Tensor
 Shape = tuple[int, ...]
 #: A Python number, or a 0-d tensor without history: `dispatch.registry` makes it one before the operator is called.
 Number = Any
+_MOST = 2**63 - 1
+
+
+def integer(value: Any) -> int:
+    """`value` as an int if it is one of some kind; TypeError otherwise, and for bools, which torch takes for no sizes or dims."""
+    if value.__class__ is bool:
+        raise TypeError("a bool is not an integer")
+    return operator.index(value)
 
 
 def wrap_dim(dim: Any, ndim: int, name: str = "") -> int:
     """A dimension counted from 0; IndexError outside [-ndim, ndim-1] (a 0-d tensor counts as 1-d)."""
     if dim.__class__ is not int:
         try:
-            dim = operator.index(dim)
+            dim = integer(dim)
         except TypeError:
             raise TypeError(f"{name or 'operator'}(): argument 'dim' must be int, not {type(dim).__name__}") from None
     bound = ndim or 1
@@ -55,7 +63,7 @@ def wrap_dims(dim: Any, ndim: int, name: str = "", empty_is_all: bool = True) ->
 def check_int(value: Any, name: str, argument: str) -> int:
     """An integer argument; TypeError for floats and whatever else is no integer."""
     try:
-        return operator.index(value)
+        return integer(value)
     except TypeError:
         raise TypeError(f"{name}(): argument '{argument}' must be int, not {type(value).__name__}") from None
 
@@ -64,11 +72,18 @@ def shape_of(size: Sequence[Any], name: str = "") -> Shape:
     """Sizes given as `f(2, 3)` or `f((2, 3))`, as a tuple of ints."""
     if len(size) == 1 and isinstance(size[0], (tuple, list)):
         size = size[0]
-    try:
-        return tuple([n if n.__class__ is int else operator.index(n) for n in size])
-    except TypeError:
-        bad = next(type(n).__name__ for n in size if not hasattr(n, "__index__"))
-        raise TypeError(f"{name}(): argument 'size' must be tuple of ints, but found element of type {bad}") from None
+    shape = []
+    for n in size:
+        if n.__class__ is not int:
+            try:
+                n = operator.index(n) if shape else integer(n)  # torch looks closely at the first only
+            except TypeError:
+                kind = type(n).__name__
+                raise TypeError(f"{name}(): argument 'size' must be tuple of ints, but found element of type {kind}") from None
+        if n > _MOST:
+            raise TypeError(f"{name}(): argument 'size' holds {n}, which doesn't fit 64 bits")
+        shape.append(n)
+    return tuple(shape)
 
 
 def check_sizes(shape: Shape, name: str) -> Shape:
@@ -129,6 +144,19 @@ def check_dtype(dtype: Any, name: str) -> DType | None:
     if dtype in python:
         return python[dtype]
     raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, not {type(dtype).__name__}")
+
+
+def check_array(array: Any) -> None:
+    """ValueError for a NumPy array that torch makes no tensor of: tensors have no negative or broken strides and one byte order."""
+    if any(s < 0 for s in array.strides):
+        fault = "At least one stride in the given numpy array is negative, and tensors with negative strides are not supported"
+    elif array.itemsize and any(s % array.itemsize for s in array.strides):
+        fault = "given numpy array strides not a multiple of the element byte size"
+    elif not array.dtype.isnative:
+        fault = "given numpy array has byte order different from the native byte order"
+    else:
+        return
+    raise ValueError(f"{fault}. Make a copy first: array.astype(array.dtype.newbyteorder('='))")
 
 
 def check_tensor(value: Any, name: str, argument: str = "input", position: int = 1) -> Tensor:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 
 from tocha.backends import namespace
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import check_int, check_tensor, shape_of, wrap_dim, wrap_dims
+from tocha.ops.arguments import check_int, check_tensor, integer, shape_of, wrap_dim, wrap_dims
 from tocha.prims import arrange as prims
 from tocha.prims import indexing
 from tocha.prims.move import unsafe_view
@@ -41,8 +40,8 @@ def flipud(input: Tensor) -> Tensor:
 @op("torch method")
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """Shifted around along dimensions, or flattened without any (torch docs: torch.roll)."""
-    steps = tuple(int(s) for s in shifts) if isinstance(shifts, (tuple, list)) else (operator.index(shifts),)
-    axes = () if dims is None else tuple(dims) if isinstance(dims, (tuple, list)) else (operator.index(dims),)
+    steps = tuple(integer(s) for s in shifts) if isinstance(shifts, (tuple, list)) else (integer(shifts),)
+    axes = () if dims is None else tuple(dims) if isinstance(dims, (tuple, list)) else (integer(dims),)
     if not steps:
         raise RuntimeError("`shifts` required")
     if not axes and len(steps) == 1:

@@ -20,7 +20,7 @@ from tocha.dispatch.prim import prim
 from tocha.dispatch.registry import op
 from tocha.dtypes import BY_NAME
 from tocha.dtypes import dtype as DType
-from tocha.ops.arguments import check_dtype, settle
+from tocha.ops.arguments import check_array, check_dtype, settle
 from tocha.prims import move
 from tocha.tensor import Tensor, wrap
 
@@ -319,17 +319,9 @@ def from_numpy(array: Any) -> Tensor:
     """A tensor sharing the NumPy array's memory (torch docs: torch.from_numpy)."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {array.__class__.__name__})")
-    if any(s < 0 for s in array.strides):
-        raise ValueError(
-            "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently "
-            "supported. (You can probably work around this by making a copy of your array with array.copy().)"
-        )
+    check_array(array)
     dtype = dtypes.from_numpy(array.dtype)
     if array.dtype is not dtype.np:
-        if not array.dtype.isnative:
-            raise ValueError(
-                "given numpy array has byte order different from the native byte order. Conversion is not supported."
-            )
         array = array.view(dtype.np)
     if array.__class__ is not np.ndarray:
         array = array.view(np.ndarray)

@@ -16,7 +16,7 @@ from tocha.dispatch.inplace import assign, check_writable, mutated, store
 from tocha.dispatch.override import in_memory
 from tocha.dispatch.registry import op
 from tocha.dtypes import dtype as DType
-from tocha.ops.arguments import Number, check_dtype, check_sizes, scalar_of, settle, shape_of, to_device
+from tocha.ops.arguments import Number, check_array, check_dtype, check_sizes, scalar_of, settle, shape_of, to_device
 from tocha.tensor import Tensor, wrap, wrap_as
 
 Shape = tuple[int, ...]
@@ -56,6 +56,8 @@ def _factory(name: str, fill: Any, doc: str) -> Any:
             size = (kwargs.pop("size"),)
         if kwargs:
             raise TypeError(f"{name}() got an unexpected keyword argument '{next(iter(kwargs))}'")
+        if not size:
+            raise TypeError(f'{name}() missing 1 required positional arguments: "size"')
         shape = check_sizes(shape_of(size, name), name)
         return with_grad(make(shape, *options(dtype, device, layout, name), fill), requires_grad)
 
@@ -192,6 +194,7 @@ def _to_array(data: Any, dtype: DType | None) -> tuple[Any, DType]:
         return data.detach().cpu()._a.copy(), dtype or data.dtype
     if isinstance(data, (np.ndarray, np.generic)):
         array = np.asarray(data)
+        check_array(array)
         return array, dtype or dtypes.from_numpy(array.dtype)
     if isinstance(data, (bool, int, float, complex)):
         found = dtype or dtypes.of_scalar(data)
@@ -261,7 +264,9 @@ def _cast_array(values: Any, found: DType, leaves: Sequence[Any]) -> Any:
     if found.category == dtypes.INTEGRAL:
         try:
             return np.array([math.trunc(x) if isinstance(x, float) else x for x in leaves], target).reshape(np.shape(values))
-        except OverflowError as error:
+        except (OverflowError, ValueError) as error:
+            if any(isinstance(x, float) for x in leaves):
+                raise RuntimeError(f"value cannot be converted to type {found.name} without overflow: {error}") from error
             most = dtypes.iinfo(found).max
             if dtypes.iinfo(found).min == 0 and all(
                 isinstance(x, int) and -most <= x <= most for x in leaves
@@ -269,7 +274,9 @@ def _cast_array(values: Any, found: DType, leaves: Sequence[Any]) -> Any:
                 return np.array([int(x) & most for x in leaves], target).reshape(np.shape(values))
             if all(-(2**63) <= x < 2**64 for x in leaves) and found is not dtypes.int64:
                 raise RuntimeError(f"value cannot be converted to type {found.name} without overflow") from error
-            raise RuntimeError(f"Overflow when unpacking long: {error}") from error
+            if found is dtypes.uint64:
+                raise
+            raise ValueError(f"Overflow when unpacking long long: {error}") from error
     if found in dtypes.HALF:
         return cpu.cast(np.array(values, np.float32), target)
     try:
@@ -284,7 +291,7 @@ def _shape_of_nested(data: Any, leaves: list[Any]) -> Shape:
     if the others don't have it."""
     shape: list[int] = []
     inner = data
-    while _is_nested(inner) and not isinstance(inner, Tensor):  # a tensor in first place is taken for a number
+    while _is_nested(inner, first=True) and not isinstance(inner, Tensor):  # a tensor in first place is taken for a number
         if isinstance(inner, np.ndarray):
             shape.extend(inner.shape)
             break
@@ -296,10 +303,12 @@ def _shape_of_nested(data: Any, leaves: list[Any]) -> Shape:
     return tuple(shape)
 
 
-def _is_nested(data: Any) -> bool:
+def _is_nested(data: Any, first: bool = False) -> bool:
     if isinstance(data, (Tensor, np.ndarray)):
         return data.ndim > 0
     if isinstance(data, (str, bytes)):
+        if not first:
+            raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
         raise ValueError(f"too many dimensions '{type(data).__name__}'")
     if isinstance(data, (dict, set)) or data is None:
         raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
@@ -332,7 +341,7 @@ def _as_number(data: Any) -> Any:
         return data.__index__()
     if hasattr(data, "__float__"):
         return float(data)
-    raise TypeError(f"not a sequence or number: '{type(data).__name__}'")
+    raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
 
 
 def _promote_leaves(leaves: list[Any]) -> DType:

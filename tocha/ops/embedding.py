@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import numpy as np
 
 from tocha import dtypes
@@ -16,14 +19,17 @@ from tocha.prims.activation import ON_TENSORS
 from tocha.tensor import Tensor, wrap
 
 
-def _check_indices(name: str, indices: Tensor, rows: int) -> None:
+def _check_indices(name: str, indices: Tensor, rows: int, error: Any = None) -> None:
     if indices.dtype is not dtypes.int64 and indices.dtype is not dtypes.int32:
         raise RuntimeError(
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
             f"torch.{indices.dtype.name} instead (while checking arguments for {name})"
         )
     a = elements(indices)
-    namespace(a).check_rows(a, name, rows)
+    if error is None:
+        namespace(a).check_rows(a, name, rows)
+    else:
+        namespace(a).check_range(a, rows, 0, False, error)
 
 
 def _padding_index(padding_idx: int | None, rows: int) -> int:
@@ -100,6 +106,8 @@ def _bags(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[Te
     total = input._a.shape[0]
     if starts and starts[-1] > total:
         raise RuntimeError(f"offsets[-1] can not be greater than input's length({total}) but got offsets[-1] of {starts[-1]}")
+    if any(a > b for a, b in itertools.pairwise(starts)):
+        raise RuntimeError(f"embedding_bag: offsets must not fall, got {starts}")
     ends = starts[1:] if include_last or not starts else [*starts[1:], total]
     lengths = np.maximum(np.asarray(ends, np.int64) - np.asarray(starts[: len(ends)], np.int64), 0)
     bags = np.full(total, -1)
@@ -131,10 +139,10 @@ def embedding_bag(
                 f"({input.shape})"
             )
     if weight.ndim != 2:
-        raise RuntimeError(f"embedding_bag: weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}")
+        raise ValueError(f"embedding_bag: weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}")
     indices, bag, count = _bags(input, offsets, include_last_offset)
     rows = weight._a.shape[0]
-    _check_indices("embedding_bag", indices, rows)
+    _check_indices("embedding_bag", indices, rows, RuntimeError)
     pad = _padding_index(padding_idx, rows)
     if max_norm is not None:
         _renormalise(weight, indices, max_norm, norm_type)

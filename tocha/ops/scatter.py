@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 
 from tocha import dtypes
+from tocha.dispatch.inplace import overlaps_itself
+from tocha.dispatch.overlap import check_in_place
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import Number, check_tensor, scalar_of, wrap_dim
 from tocha.ops.creation import make
@@ -20,7 +23,7 @@ from tocha.ops.indexing import (
     put,
     read_items,
 )
-from tocha.ops.select import masked_fill
+from tocha.ops.select import masked_fill, masked_fill_
 from tocha.prims import indexing as prims
 from tocha.prims.move import unsafe_view
 from tocha.tensor import Tensor, wrap
@@ -227,9 +230,24 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     return _write_slices(input, dim, index, source, False, "index_copy")
 
 
-@op("torch method inplace")
+@op("torch method")
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """Slices at the indices filled with a number or 0-d tensor (torch docs: Tensor.index_fill)."""
+    return masked_fill(input, _fill_mask(input, dim, index, value), value)
+
+
+@op("method")
+def index_fill_(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """Slices at the indices filled in place (torch docs: Tensor.index_fill_)."""
+    mask = _fill_mask(input, dim, index, value)
+    check_in_place("index_fill_", input, (index,))
+    if overlaps_itself(input):
+        warnings.warn("Use of index_fill_ on expanded tensors is deprecated. Please clone() the tensor first.", stacklevel=2)
+    return masked_fill_(input, mask, value)
+
+
+def _fill_mask(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """The mask of the slices that index_fill fills."""
     d, i = _one_index(input, dim, index, "index_fill")
     if isinstance(value, Tensor):
         if value._a.ndim:
@@ -242,8 +260,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     check_range(i, shape[d], d, negative=True)
     chosen = make((shape[d],), dtypes.bool_, input.device, 0)
     put(chosen, (i,), (0,), wrap(np.array(True)), False, "index_fill")
-    mask = chosen.reshape((-1,) + (1,) * (len(shape) - d - 1))
-    return masked_fill(input, mask if input._a.ndim else mask.reshape(()), value)
+    return chosen.reshape((-1,) + (1,) * (len(shape) - d - 1)) if input._a.ndim else chosen.reshape(())
 
 
 @op("torch method inplace strictout")

@@ -370,7 +370,7 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     d = wrap_dim(dim, input.ndim, "narrow")
     if isinstance(start, Tensor) and (start.ndim or start._a.dtype.kind not in "iu"):
         raise RuntimeError("narrow: start must be an 0-dim integral Tensor.")
-    start = int(start)
+    start = check_int(start, "narrow", "start")
     size = input._a.shape[d]
     if length < 0:
         raise RuntimeError(f"narrow(): length must be non-negative, got {length}")
@@ -388,7 +388,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     if input.ndim == 0:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     d = wrap_dim(dim, input.ndim, "select")
-    i, size = int(index), input._a.shape[d]
+    i, size = check_int(index, "select", "index"), input._a.shape[d]
     if not -size <= i < size:
         raise IndexError(f"select(): index {i} out of range for tensor of size {list(input.shape)} at dimension {d}")
     return prims.slice_(input, index=(slice(None),) * d + (i,))

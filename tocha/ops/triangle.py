@@ -8,26 +8,49 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.backends import for_device
+from tocha.dispatch.inplace import assign, check_writable, overlaps_itself
 from tocha.dispatch.promote import result_type
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_dtype, check_int, check_tensor, to_device, wrap_dim
 from tocha.ops.creation import make
 from tocha.ops.join import atleast_2d
+from tocha.ops.select import masked_fill_
 from tocha.ops.shape import diagonal
 from tocha.prims import arrange as prims
 from tocha.tensor import Tensor, wrap
 
 
-@op("torch method inplace strictout")
+@op("torch method strictout")
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """Lower triangles of matrices (torch docs: torch.tril)."""
     return prims.tril(_matrices(input, "tril"), diagonal=check_int(diagonal, "tril", "diagonal"))
 
 
-@op("torch method inplace strictout")
+@op("torch method strictout")
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """Upper triangles of matrices (torch docs: torch.triu)."""
     return prims.triu(_matrices(input, "triu"), diagonal=check_int(diagonal, "triu", "diagonal"))
+
+
+@op("method")
+def tril_(input: Tensor, diagonal: int = 0) -> Tensor:
+    """Zeros above a diagonal, in place (torch docs: Tensor.tril_)."""
+    return _clear(input, check_int(diagonal, "tril_", "diagonal"), prims.tril, "tril_")
+
+
+@op("method")
+def triu_(input: Tensor, diagonal: int = 0) -> Tensor:
+    """Zeros below a diagonal, in place (torch docs: Tensor.triu_)."""
+    return _clear(input, check_int(diagonal, "triu_", "diagonal"), prims.triu, "triu_")
+
+
+def _clear(input: Tensor, diagonal: int, keep: Any, name: str) -> Tensor:
+    """Where elements share memory, a zero for one is a zero for all, as in torch; else what isn't kept is zeroed."""
+    if overlaps_itself(_matrices(input, name)):
+        kept = keep(make(tuple(input._a.shape[-2:]), dtypes.bool_, input.device, 1), diagonal=diagonal)
+        return masked_fill_(input, kept.logical_not(), 0)
+    check_writable(input, name)
+    return assign(input, keep(input, diagonal=diagonal), name)
 
 
 def _matrices(input: Tensor, name: str) -> Tensor:

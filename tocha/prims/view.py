@@ -7,6 +7,7 @@ from typing import Any
 
 from tocha.backends import geometry
 from tocha.backends.lazy import lazy
+from tocha.backends.meta import contiguous_strides
 from tocha.dispatch.bind import bind
 from tocha.dispatch.prim import Prim, prim
 
@@ -27,35 +28,23 @@ def permute(xp: Any, input: Any, *, dims: Shape) -> Any:
 
 def view_strides(shape: Shape, strides: Shape, new_shape: Shape, item: int = 1) -> Shape | None:
     """Strides that show an array of `shape` and `strides` as `new_shape` without copying, or None. `item`: the stride of one element."""
-    old = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
+    if not shape or 0 in shape:
+        return strides if shape == new_shape else contiguous_strides(new_shape, item)
     result = [0] * len(new_shape)
-    if 0 in shape:
-        step = 1
-        for i in range(len(new_shape) - 1, -1, -1):
-            result[i] = step * (strides[-1] if strides else item)
-            step *= max(new_shape[i], 1)
-        return tuple(result)
     i = len(new_shape) - 1
-    position = len(old) - 1
-    while position >= 0:  # take runs of old dimensions that are contiguous among themselves, from the innermost
-        count, step = old[position]
-        while position > 0 and old[position - 1][1] == count * step:
-            count *= old[position - 1][0]
-            position -= 1
-        while i >= 0 and (count > 1 or new_shape[i] == 1):
-            if count % new_shape[i]:
-                return None
-            result[i] = step
-            step *= new_shape[i]
-            count //= new_shape[i]
+    count, step = 1, strides[-1]
+    for d in range(len(shape) - 1, -1, -1):  # take runs of old dimensions that are contiguous among themselves
+        count *= shape[d]
+        if d and (shape[d - 1] == 1 or strides[d - 1] == count * step):
+            continue
+        taken = 1
+        while i >= 0 and (taken < count or new_shape[i] == 1):
+            result[i] = taken * step
+            taken *= new_shape[i]
             i -= 1
-        if count != 1:
+        if taken != count:
             return None
-        position -= 1
-    step = result[i + 1] * new_shape[i + 1] if i + 1 < len(new_shape) else (strides[-1] if strides else item)
-    while i >= 0:
-        result[i] = step
-        i -= 1
+        count, step = 1, strides[d - 1]
     return tuple(result)
 
 
