@@ -16,6 +16,7 @@ from tocha import threads
 from tocha.backends import _native_products as products
 from tocha.backends import native
 from tocha.inductor import entry, jit
+from tocha.inductor.loop_ir import Read, compare, const, convert, select
 from tocha.inductor.lower import Unsupported
 from tocha.inductor.templates import gemm, matmul
 from tocha.inductor.templates.epilogue import Epilogue, Operand
@@ -171,33 +172,56 @@ def test_half_types_are_rounded_once() -> None:
     assert (products.multiply(long, long.T) == 5000).all()  # in float16, sums stop at 2048
 
 
-def run(spec: matmul.Spec, a: Any, b: Any, *operands: Any, target: Any = np.float32) -> Any:
+def run(spec: matmul.Spec, a: Any, b: Any) -> Any:
     """A kernel of the test's own."""
-    main = entry.build_template("mm", spec.buffers, matmul.SIZES, matmul.code(spec))
+    main = entry.build_template("mm", matmul.BUFFERS, matmul.SIZES, matmul.code(spec), hole=True)
     m, k, n = *a.shape, b.shape[1]
     steps = [tuple(s // x.itemsize for s in x.strides) for x in (a, b)]
     plan = matmul.plan(spec, 1, m, n, k, steps[0], steps[1], n, 1)
-    out = np.empty((m, n), target)
+    out = np.empty((m, n), np.float32)
     assert not plan.packed
-    main(out, a, b, out, np.zeros(1, np.int64), np.empty(plan.scratch, np.float32), np.zeros(2, np.int64), *operands, plan.work)
+    main(out, a, b, out, np.zeros(1, np.int64), np.empty(plan.scratch, np.float32), np.zeros(2, np.int64), 0, plan.work)
     return out
 
 
-def test_epilogues_are_fused() -> None:
+@pytest.mark.parametrize("m", [1, 3, 13, 29, 400])
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, BFLOAT16], ids=str)
+def test_epilogues_are_fused(m: int, layout: str, dtype: Any) -> None:
     rng = np.random.default_rng(8)
-    m, k, n = 29, 300, 45  # two pieces of the inner dimension, and edges
-    a, b = rng.standard_normal((m, k)).astype("f"), rng.standard_normal((k, n)).astype("f")
+    k, n = 300, 45  # two pieces of the inner dimension, and edges
+    a, b = factor(rng, m, k, dtype, "rows"), factor(rng, k, n, dtype, layout)
+    name = products.NAMES[np.dtype(dtype)]
+    compute = "f64" if name == "f64" else "f32"
     bias, rest, scale = rng.standard_normal(n).astype("f"), rng.standard_normal((m, n)).astype(np.float16), rng.standard_normal(m)
-    hole = Epilogue(
-        lambda o, s, b, r, x: o.add(o.mul(o.tanh(o.mul(o.add(s, b), 0.05)), x), r),
-        (Operand("column", "f32"), Operand("full", "f16"), Operand("row", "f64")),
-    )
-    got = run(matmul.Spec("f32", "f32", epilogue=hole), a, b, bias, rest, scale)
-    want = np.tanh((a.astype("d") @ b + bias) * 0.05) * scale[:, None] + rest
-    np.testing.assert_allclose(got, want, atol=2e-5)
-    relu = Epilogue(lambda o, s, x: o.maximum(o.mul(s, x), 0.0), (Operand("scalar", "f32"),))
-    got = run(matmul.Spec("f32", "bf16", epilogue=relu), a, b, np.float32([-2]), target=BFLOAT16)
-    np.testing.assert_allclose(got.astype("f"), np.maximum(a.astype("d") @ b * -2, 0), rtol=1e-2, atol=1e-2)
+    chosen, half = rng.standard_normal((m, n)) > 0, np.array([0.5])
+    operands = (
+        Operand("column", "f32"), Operand("full", "f16"), Operand("row", "f64"), Operand("full", "bool"), Operand("scalar", "f64"),
+    )  # fmt: skip
+    total, read = Read("sum", compute), [x.read(number) for number, x in enumerate(operands)]
+    scaled = (convert(total, "f64") + convert(read[0], "f64")) * read[2]
+    values = (select(read[3], scaled, convert(read[1], "f64")) * read[4], compare("gt", total, const(0, compute)), total)
+    dtypes = (np.dtype("f"), np.dtype("?"), a.dtype)
+    end = products.hole(Epilogue(values, ("f32", "bool", name), operands), a.dtype, dtypes)
+    got = products.finished(a, b, end, (bias, rest, scale, chosen, half))
+    assert got is not None
+    exact = a.astype("d") @ b.astype("d")
+    want = np.where(chosen, (exact + bias) * scale[:, None], rest) * 0.5
+    np.testing.assert_allclose(got[0], want, rtol=1e-5, atol=1e-4)
+    assert ((got[1] == (exact > 0)) | (np.abs(exact) < 1e-4)).all()
+    assert_product(got[2], a, b)
+    assert got[2].tobytes() == products.multiply(a, b).tobytes()
+
+
+def test_epilogues_of_ranges_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(2)
+    a, b, bias, rest = (rng.standard_normal(s).astype("f") for s in ((450, 300), (300, 2100), (2100,), (450, 2100)))
+    monkeypatch.setattr(products, "_MOST_PACKED", 1 << 17)
+    monkeypatch.setattr(native, "_remembered", {})
+    rule = Epilogue.of(lambda o, s, x, y: o.sub(o.add(s, x), y), "f32", "f32", (Operand("column", "f32"), Operand("full", "f32")))
+    got = products.finished(a, b, products.hole(rule, a.dtype, (a.dtype,)), (bias, rest))
+    assert got is not None
+    np.testing.assert_allclose(got[0], a.astype("d") @ b + bias - rest, atol=1e-4)
 
 
 def test_prologues_are_applied_while_packing() -> None:
@@ -211,7 +235,7 @@ def test_prologues_are_applied_while_packing() -> None:
 
 def test_epilogues_without_a_vector_form_are_refused() -> None:
     with pytest.raises(Unsupported, match="part of its arguments"):
-        matmul.code(matmul.Spec("f32", "f32", epilogue=Epilogue(lambda o, s: o.sin(s))))
+        Epilogue.of(lambda o, s: o.sin(s), "f32", "f32")
     with pytest.raises(ValueError, match="column"):
         Operand("diagonal", "f32")
 

@@ -7,7 +7,7 @@ it, small products, whose call costs less there, and complex ones.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -42,15 +42,41 @@ def worth(name: str | None, batch: int, m: int, n: int, k: int) -> bool:
     return name is not None and each > 0 and batch * each >= LEAST[name] and (batch == 1 or each >= LEAST_IN_BATCH)
 
 
-def _spec(name: str, bias: bool) -> Any:
+class Hole(NamedTuple):
+    """An epilogue (tocha.inductor.templates.epilogue) made ready: its code's address, the results' types, and where its operands lie."""
+
+    finish: int
+    dtypes: tuple[Any, ...]
+    places: tuple[str, ...]
+
+
+def hole(epilogue: Any, dtype: Any, dtypes: tuple[Any, ...]) -> Hole:
+    """An epilogue of products of `dtype`, whose results are of `dtypes`, compiled. Unsupported, CompileError."""
+    from tocha.inductor.templates import epilogue as holes
+
+    spec = _spec(NAMES[dtype])
+    return Hole(holes.build(epilogue, spec.compute, spec.tile.lanes), dtypes, tuple([x.place for x in epilogue.operands]))
+
+
+def _bias_hole(name: str, dtype: Any) -> Any:
+    """The sum of a product and one number for each column."""
+
+    def build() -> Hole:
+        from tocha.inductor.templates.epilogue import Epilogue, Operand
+
+        compute = _spec(name).compute
+        return hole(Epilogue.of(lambda o, x, b: o.add(x, b), compute, name, (Operand("column", name),)), dtype, (dtype,))
+
+    return native.built(("mm bias", name), build)
+
+
+def _spec(name: str) -> Any:
     from tocha.inductor.templates import matmul
-    from tocha.inductor.templates.epilogue import Epilogue, Operand
 
-    hole = Epilogue(lambda o, x, b: o.add(x, b), (Operand("column", name),)) if bias else Epilogue()
-    return matmul.Spec(name, name, name == "bf16" and matmul.pairs_of_bfloat16(), hole)
+    return matmul.Spec(name, name, name == "bf16" and matmul.pairs_of_bfloat16())
 
 
-def _kernel(name: str, bias: bool, pack: bool) -> Any:
+def _kernel(name: str, pack: bool) -> Any:
     """The kernel of a type's products, or the one that packs their right factors; None until it is compiled."""
     modules = native.inductor()
     if modules is None:
@@ -59,12 +85,12 @@ def _kernel(name: str, bias: bool, pack: bool) -> Any:
     def build() -> Any:
         from tocha.inductor.templates import matmul
 
-        make, spec = modules.entry.build_template, _spec(name, bias)
+        make, spec = modules.entry.build_template, _spec(name)
         if pack:
             return make("pack", matmul.PACK_BUFFERS, matmul.PACK_SIZES, matmul.pack_code(spec))
-        return make("mm", spec.buffers, matmul.SIZES, matmul.code(spec))
+        return make("mm", matmul.BUFFERS, matmul.SIZES, matmul.code(spec), hole=True)
 
-    return native.built(("mm pack", name) if pack else ("mm", name, bias), build)
+    return native.built(("mm pack", name) if pack else ("mm", name), build)
 
 
 def multiply(a: Any, b: Any, bias: Any = None) -> Any:
@@ -72,44 +98,70 @@ def multiply(a: Any, b: Any, bias: Any = None) -> Any:
 
     Integers wrap around; float16 and bfloat16 are summed in float32 and rounded once, after the bias is added.
     """
-    name = NAMES.get(a.dtype)
-    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
-    if (
-        b.dtype is not a.dtype
-        or not worth(name, a.size // (m * k) if m * k else 0, m, n, k)
-        or not (a.flags.aligned and b.flags.aligned)
-    ):
+    if bias is None:
+        found = finished(a, b)
+        return None if found is None else found[0]
+    if not _suits(a, b) or bias.dtype is not a.dtype or bias.shape != (b.shape[-1],) or not bias.flags.c_contiguous:
         return None
-    if bias is not None and (bias.dtype is not a.dtype or bias.shape != (n,) or not bias.flags.c_contiguous):
+    end = None if native.inductor() is None else _bias_hole(NAMES[a.dtype], a.dtype)
+    found = None if end is None else finished(a, b, end, (bias,))
+    return None if found is None else found[0]
+
+
+def _suits(a: Any, b: Any) -> bool:
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    many = worth(NAMES.get(a.dtype), a.size // (m * k) if m * k else 0, m, n, k)
+    return bool(many and b.dtype is a.dtype and a.flags.aligned and b.flags.aligned)
+
+
+def finished(
+    a: Any, b: Any, end: Hole | None = None, operands: tuple[Any, ...] = (), outs: list[Any] | None = None
+) -> list[Any] | None:
+    """a @ b over the last two dimensions, batches broadcast, through an epilogue: its results, or None if NumPy shall compute it.
+
+    `operands`, and `outs` where the results have memory already, must lie as the epilogue has it, which isn't checked."""
+    if not _suits(a, b):
         return None
+    name, m, n = NAMES[a.dtype], a.shape[-2], b.shape[-1]
     if a.ndim == 2 == b.ndim:
-        if n <= SWEEPS < m and bias is None:
-            turned = multiply(b.T, a.T)
-            return None if turned is None else np.ascontiguousarray(turned.T)
-        dots = m <= DOTS and (k == 1 or b.strides[0] == b.dtype.itemsize)
+        if n <= SWEEPS < m and end is None and outs is None:
+            turned = finished(b.T, a.T)
+            return None if turned is None else [np.ascontiguousarray(turned[0].T)]
+        dots = m <= DOTS and (a.shape[1] == 1 or b.strides[0] == b.dtype.itemsize)
         if dots or (m <= SWEEPS and (n == 1 or b.strides[1] == b.dtype.itemsize)):
-            return _thin(name, a, b, bias, dots)  # type: ignore[arg-type]
+            return _thin(name, a, b, dots, end, operands, outs)
     slots = threads.get_num_threads()
-    key = ("mm", name, a.shape, b.shape, a.strides, b.strides, slots, bias is None)
-    found = native.remember(key, lambda: _plan(name, a, b, bias is not None, slots))
+    key = ("mm", name, a.shape, b.shape, a.strides, b.strides, slots, end is None)
+    found = native.remember(key, lambda: _plan(name, a, b, end is not None, slots))
     if found == ():
         return None
     shape, word, offsets, ranges = found
-    main, pack = _kernel(name, bias is not None, False), None  # type: ignore[arg-type]
+    main, pack = _kernel(name, False), None
     if ranges[0][2].packed:
-        pack = _kernel(name, False, True)  # type: ignore[arg-type]
+        pack = _kernel(name, True)
     if main is None or (pack is None and ranges[0][2].packed):
         return None
-    out = np.empty(shape, a.dtype)
+    if outs is None:
+        outs = [np.empty(shape, dtype) for dtype in ((a.dtype,) if end is None else end.dtypes)]
     for start, stop, plan in ranges:
         columns = b if stop - start == n else b[..., start:stop]
         packed = np.empty(plan.packed, word)
         if pack is not None:
             pack(packed, columns, plan.pack_work)
-        operands = () if bias is None else (bias[start:stop],)
         flags, scratch = np.zeros(plan.slots, np.int64), np.empty(plan.slots * plan.scratch, word)
-        main(out if start == 0 else out[..., start:], a, columns, packed, flags, scratch, offsets, *operands, plan.work)
-    return out
+        arrays, finish = outs, 0
+        if end is not None:
+            arrays, finish = [*outs, *operands], end.finish
+        if len(ranges) > 1:
+            places = [*["full"] * len(outs), *(end.places if end is not None else ())]
+            arrays = [_part(x, place, start, stop) for x, place in zip(arrays, places, strict=True)]
+        main(arrays[0], a, columns, packed, flags, scratch, offsets, finish, plan.work, *arrays)
+    return outs
+
+
+def _part(x: Any, place: str, start: int, stop: int) -> Any:
+    """An epilogue's array, for a range of columns."""
+    return x[start:stop] if place == "column" else x[..., start:] if place == "full" else x
 
 
 def prepared(b: Any) -> Callable[[Any, Any], None] | None:
@@ -117,7 +169,7 @@ def prepared(b: Any) -> Callable[[Any, Any], None] | None:
     name, (k, n) = NAMES.get(b.dtype), b.shape
     if name not in ("f32", "f64") or not worth(name, 1, SWEEPS, n, k) or not b.flags.aligned or odd(b) or k * n > _MOST_PACKED:
         return None
-    main, pack = _kernel(name, False, False), _kernel(name, False, True)
+    main, pack = _kernel(name, False), _kernel(name, True)
     if main is None or pack is None:
         return None
     slots, steps = threads.get_num_threads(), tuple([s // b.itemsize for s in b.strides])
@@ -127,7 +179,7 @@ def prepared(b: Any) -> Callable[[Any, Any], None] | None:
 
         return native.remember(
             ("mm prepared", name, m, n, k, steps, slots),
-            lambda: matmul.plan(_spec(name, False), 1, m, n, k, (k, 1), steps, n, slots, True),
+            lambda: matmul.plan(_spec(name), 1, m, n, k, (k, 1), steps, n, slots, True),
         )
 
     plan = plan_of(1)
@@ -140,29 +192,31 @@ def prepared(b: Any) -> Callable[[Any, Any], None] | None:
         plan = plan_of(a.shape[0])
         if scratch.size < slots * plan.scratch:
             scratch = np.empty(slots * plan.scratch, b.dtype)
-        main(out, a, b, packed, flags, scratch, offsets, plan.work)
+        main(out, a, b, packed, flags, scratch, offsets, 0, plan.work)
 
     return multiply_into
 
 
-def _thin(name: str, a: Any, b: Any, bias: Any, dots: bool) -> Any:
-    """`multiply` of few rows."""
+def _thin(
+    name: str, a: Any, b: Any, dots: bool, end: Hole | None, operands: tuple[Any, ...], outs: list[Any] | None
+) -> list[Any] | None:
+    """`finished` of few rows."""
     modules = native.inductor()
     if modules is None or odd(a) or odd(b):
         return None
-    spec = native.remember(("mm spec", name, bias is None), lambda: _spec(name, bias is not None))
+    spec = native.remember(("mm spec", name), lambda: _spec(name))
 
     def build() -> Any:
         from tocha.inductor.templates import thin
 
         code = thin.dots_code(spec) if dots else thin.sweeps_code(spec)
-        return modules.entry.build_template("thin", thin.buffers(spec), thin.SIZES, code)
+        return modules.entry.build_template("thin", thin.BUFFERS, thin.SIZES, code, hole=True)
 
-    main = native.built(("thin", name, bias is None, dots), build)
+    main = native.built(("thin", name, dots), build)
     if main is None:
         return None
     word: Any = _COMPUTED.get(spec.compute, _FLOAT32)
-    a = np.ascontiguousarray(a, a.dtype if dots and spec.pairs else word)
+    a = np.ascontiguousarray(a, b.dtype if dots and spec.pairs else word)
     (m, k), n, step, slots = a.shape, b.shape[1], b.strides[dots] // b.dtype.itemsize, threads.get_num_threads()
 
     def make() -> Any:
@@ -171,13 +225,14 @@ def _thin(name: str, a: Any, b: Any, bias: Any, dots: bool) -> Any:
         return thin.plan(spec, dots, m, n, k, k, step, slots)
 
     work, scratch = native.remember(("thin", name, dots, m, n, k, step, slots), make)
-    out = np.empty((m, n), b.dtype)
-    operands = () if bias is None else (bias,)
-    main(out, a, b, np.zeros(slots, np.int64), np.empty(slots * scratch, word), *operands, work)
-    return out
+    if outs is None:
+        outs = [np.empty((m, n), dtype) for dtype in ((b.dtype,) if end is None else end.dtypes)]
+    finish = 0 if end is None else end.finish
+    main(outs[0], a, b, np.zeros(slots, np.int64), np.empty(slots * scratch, word), finish, work, *outs, *operands)
+    return outs
 
 
-def _plan(name: Any, a: Any, b: Any, bias: bool, slots: int) -> Any:
+def _plan(name: Any, a: Any, b: Any, finish: bool, slots: int) -> Any:
     """(shape of the result, type computed with, where factors start in each batch, [(first column, end, plan)]); () for odd strides."""
     from tocha.inductor.templates import matmul
 
@@ -196,12 +251,12 @@ def _plan(name: Any, a: Any, b: Any, bias: bool, slots: int) -> Any:
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     steps = [tuple([s // item for s in x.strides[-2:]]) for x in (a, b)]
     offsets = np.stack([starts(x, lead, item) for x in (a, b)], axis=-1)
-    spec = _spec(name, bias)
+    spec = _spec(name)
     width = n if count > 1 else max(1 << 10, _MOST_PACKED // k >> 10 << 10)
     ranges = []
     for start in range(0, n, width):
         stop = min(n, start + width)
-        ranges.append((start, stop, matmul.plan(spec, count, m, stop - start, k, steps[0], steps[1], n, slots)))
+        ranges.append((start, stop, matmul.plan(spec, count, m, stop - start, k, steps[0], steps[1], n, slots, False, finish)))
     return (*lead, m, n), _COMPUTED.get(spec.compute, _FLOAT32), np.ascontiguousarray(offsets), ranges
 
 

@@ -2,7 +2,8 @@
 
     builtin(buffer arrays…, scalar arguments…, work)
 
-`work` is the number of units, or for kernels with sizes an int64 array of [units, grain, sizes…]. The builtin reads the
+`work` is the number of units, or for kernels with sizes an int64 array of [units, grain, sizes…]. Kernels with a hole for an epilogue
+(tocha.inductor.templates.epilogue) take its address before `work`, and the arrays it is given after it. The builtin reads the
 addresses out of the ndarray objects itself, releases the GIL for work of several pieces and runs the loops on the pool: about 0.1 µs
 plus 10 ns an argument. It trusts its caller, `tocha.backends.native`, with shapes and types.
 """
@@ -61,13 +62,22 @@ class _Text:
         self.lines += lines
 
 
+MOST_FINISHED = 28  # arrays of an epilogue
+HOLE = Param("finish", "i64")
+
+
 def _entry(kernel: Kernel, grain: int) -> str:
     """The builtin's text."""
     t = _Text()
     buffers, params, sizes = len(kernel.buffers), len(kernel.params), len(kernel.sizes)
-    slots = buffers + params + sizes + 1
-    t.add("define ptr @entry(ptr %self, ptr %args, i64 %count) {", "entry:", f"  %ctx = alloca [{slots} x i64], align 16")
-    right = t.op(f"icmp eq i64 %count, {buffers + params + 1}")
+    slots, more = buffers + params + sizes + 1, HOLE in kernel.params
+    room = slots + (MOST_FINISHED if more else 0)
+    t.add("define ptr @entry(ptr %self, ptr %args, i64 %count) {", "entry:", f"  %ctx = alloca [{room} x i64], align 16")
+    taken = buffers + params + 1
+    if more:
+        right = t.op(f"icmp ult i64 {t.op(f'sub i64 %count, {taken}')}, {MOST_FINISHED + 1}")
+    else:
+        right = t.op(f"icmp eq i64 %count, {taken}")
     t.add(
         f"  br i1 {right}, label %arguments, label %bad",
         "bad:",
@@ -113,6 +123,14 @@ def _entry(kernel: Kernel, grain: int) -> str:
     else:
         t.add("  br label %run")
     t.add("run:")
+    if more:
+        t.add(
+            *_MORE.replace("FIRST", str(taken))
+            .replace("SLOT", str(slots - taken))
+            .replace("TYPE", str(_HEAD - 8))
+            .replace("DATA", str(_HEAD))
+            .splitlines()
+        )
     finish = ["  call void @finish(ptr %ctx, i64 0, i64 0)"] if kernel.finish else []
     large = t.op(f"icmp sgt i64 {units}, {grain_name}")
     t.add(
@@ -124,6 +142,31 @@ def _entry(kernel: Kernel, grain: int) -> str:
         "done:", *_return_none(t), "}",
     )  # fmt: skip
     return "\n".join(t.lines) + "\n"
+
+
+# The addresses of arguments from the FIRST on, behind the other slots.
+_MORE = """\
+  br label %others
+others:
+  %other = phi i64 [ FIRST, %run ], [ %other.next, %other.array ]
+  %other.more = icmp slt i64 %other, %count
+  br i1 %other.more, label %other.look, label %start
+other.look:
+  %other.argument = getelementptr ptr, ptr %args, i64 %other
+  %other.object = load ptr, ptr %other.argument, align 8
+  %other.type = getelementptr i8, ptr %other.object, i64 TYPE
+  %other.kind = load ptr, ptr %other.type, align 8
+  %other.is = icmp eq ptr %other.kind, @ndarray_type
+  br i1 %other.is, label %other.array, label %bad
+other.array:
+  %other.at = getelementptr i8, ptr %other.object, i64 DATA
+  %other.data = load ptr, ptr %other.at, align 8
+  %other.number = add i64 %other, SLOT
+  %other.slot = getelementptr i64, ptr %ctx, i64 %other.number
+  store ptr %other.data, ptr %other.slot, align 8
+  %other.next = add i64 %other, 1
+  br label %others
+start:"""
 
 
 def _scalar(t: _Text, type: str, object: str, slot: str) -> str:
@@ -178,9 +221,12 @@ def assemble(kernel: Kernel, text: str, symbols: dict[str, int]) -> Callable[...
     return _builtin(kernel.name, text, imports)
 
 
-def build_template(name: str, buffers: tuple[str, ...], sizes: tuple[str, ...], code: str) -> Callable[..., None]:
-    """The builtin around hand-written IR: `code` defines `body` (tocha.inductor.codegen_llvm), whose slots are `buffers` and `sizes`."""
-    head = Kernel(name, tuple([Buffer(b, "i8") for b in buffers]), (), tuple(map(Size, sizes)), ())
+def build_template(
+    name: str, buffers: tuple[str, ...], sizes: tuple[str, ...], code: str, hole: bool = False
+) -> Callable[..., None]:
+    """The builtin around hand-written IR: `code` defines `body` (tocha.inductor.codegen_llvm), whose slots are `buffers` and `sizes`; with
+    a `hole`, between them the address of an epilogue's code, or 0, and behind the number of units the addresses of its arrays."""
+    head = Kernel(name, tuple([Buffer(b, "i8") for b in buffers]), (HOLE,) if hole else (), tuple(map(Size, sizes)), ())
     return _builtin(name, DECLARATIONS + _entry(head, 1) + code, _imports())
 
 

@@ -150,10 +150,12 @@ class Function:
         lanes = vector[1:].split()[0]
         return self.op(f"shufflevector {vector} {one.name}, {vector} poison, <{lanes} x i32> zeroinitializer", vector)
 
-    def call(self, function: str, result: str, *arguments: tuple[str, Any], declare: bool = False) -> Value:
+    def call(self, function: str | Value, result: str, *arguments: tuple[str, Any], declare: bool = False) -> Value:
+        """`function` is a name, or an address."""
         if declare:
             self.declared.add(f"declare {result} @{function}({', '.join(t for t, _ in arguments)})")
-        text = f"call {result} @{function}({', '.join(f'{t} {name_of(v)}' for t, v in arguments)})"
+        called = function.name if isinstance(function, Value) else f"@{function}"
+        text = f"call {result} {called}({', '.join(f'{t} {name_of(v)}' for t, v in arguments)})"
         if result == "void":
             self.emit(text)
             return Value(self, "", "void")

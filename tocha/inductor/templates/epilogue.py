@@ -1,13 +1,22 @@
-"""Holes of a matrix product: what is done with its factors' elements as they are packed, and with the sums before they are stored.
+"""Holes of a product: what is done with its factors' elements as they are packed, and with the sums before they are stored.
 
-An `Epilogue` is a scalar rule, as a primitive's is, of the sum and of operands that lie beside the result. `x @ w.T + bias` through gelu,
-with a residual added, is
+An `Epilogue` says what is stored, as expressions of the sum and of operands that lie beside the result. `x @ w.T + bias` through gelu, with
+a residual added, is
 
-    Epilogue(lambda o, s, bias, rest: o.add(gelu(o, o.add(s, bias)), rest), (Operand("column", "f32"), Operand("full", "f32")))
+    Epilogue.of(lambda o, s, bias, rest: o.add(gelu(o, o.add(s, bias)), rest), "f32", "f32", (Operand("column", "f32"), Operand("full", "f32")))
 
-The rule is computed in the product's own type (float32 for half types), once for each element, in vectors; operands are converted to it.
-A `prologue` is a rule of one element of a factor. Rules whose functions have no vector form, or are right for part of their arguments
-only, are refused (Unsupported).
+Kernels of products don't know their epilogue: they call a function whose address they are given (`finisher` makes it, a module of its own),
+for a tile of sums that lies in cache:
+
+    finish(arrays, tile, tile_row, rows, width, place, out_row, row, column)
+
+`arrays` points at addresses: those of the results, then those of the operands. The tile has `rows` rows of `width` sums, `tile_row` apart. Its
+first sum belongs to the element `place` of results and "full" operands, whose rows are `out_row` apart, to the element `row` of "row"
+operands and `column` of "column" ones. So any kernel whose results lie in rows has this hole: in a convolution over channels-first memory a
+row is a channel, a column a pixel.
+
+A `prologue` is a rule of one element of a factor. Functions that have no vector form, or are right for part of their arguments only, are
+refused (Unsupported).
 """
 
 from __future__ import annotations
@@ -16,19 +25,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tocha.inductor import lower
+from tocha.inductor import jit, lower
 from tocha.inductor.codegen_llvm import MEMORY
-from tocha.inductor.loop_ir import BITS, FLOATS, Expr, Read
-from tocha.inductor.templates.builder import Function, Value
+from tocha.inductor.loop_ir import BITS, FLOATS, HALVES, Expr, Read
+from tocha.inductor.loop_ir import convert as converted
+from tocha.inductor.templates.builder import Function, Value, module
 from tocha.inductor.templates.expressions import convert, emit
 
 PLACES = ("column", "row", "full", "scalar")
+FINISH = ("ptr", "ptr", "i64", "i64", "i64", "i64", "i64", "i64", "i64")  # types of a finisher's arguments
+HOLE = "finish"  # a kernel's field for the function's address
+_NAMES = ("arrays", "tile", "tile_row", "rows", "width", "place", "out_row", "row", "column")
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An array beside the result: "column", one element for each of its columns; "row", for each row of all batches; "full", of the
-    result's shape and row-major; "scalar", one element. `type` is the loop IR type it has in memory."""
+    """An array beside the result: "column", one element for each of its columns; "row", for each row of all batches; "full", lying
+    as the result does; "scalar", one element. `type` is the loop IR type it has in memory."""
 
     place: str
     type: str
@@ -37,25 +50,41 @@ class Operand:
         if self.place not in PLACES:
             raise ValueError(f"an operand lies by {', '.join(PLACES)}, not {self.place}")
 
+    def read(self, number: int) -> Expr:
+        """Its element in expressions, where it is the epilogue's operand of that number."""
+        return Read(f"operand{number}", computed(self.type))
+
+
+def computed(type: str) -> str:
+    """The type that elements of `type` have in expressions."""
+    return "f32" if type in HALVES else type
+
 
 @dataclass(frozen=True)
 class Epilogue:
-    """`rule(o, sum, *operands)`; without a rule the sum is stored as it is."""
+    """Values to store, of `Read("sum", compute)` and the operands' `read`s, and the types they have in memory. There may be several: the
+    arrays of all lie as the first does."""
 
-    rule: Callable[..., Any] | None = None
+    values: tuple[Expr, ...]
+    types: tuple[str, ...]
     operands: tuple[Operand, ...] = ()
-    params: tuple[tuple[str, Any], ...] = ()
 
-    def names(self) -> tuple[str, ...]:
-        return tuple([f"operand{number}" for number in range(len(self.operands))])
+    @staticmethod
+    def of(
+        rule: Callable[..., Any],
+        compute: str,
+        type: str,
+        operands: tuple[Operand, ...] = (),
+        params: dict[str, Any] | None = None,
+    ) -> Epilogue:
+        """A scalar rule, as a primitive's is, of the sum and the operands' elements as `compute`."""
+        given = [converted(x.read(number), compute) for number, x in enumerate(operands)]
+        return Epilogue((traced(rule, [Read("sum", compute), *given], params or {}),), (type,), operands)
 
-    def expression(self, compute: str) -> Expr:
-        return traced(self.rule, [Read("sum", compute), *[Read(name, compute) for name in self.names()]], self.params)
 
-
-def traced(rule: Any, operands: list[Any], params: tuple[tuple[str, Any], ...] = ()) -> Expr:
+def traced(rule: Any, operands: list[Any], params: dict[str, Any]) -> Expr:
     """The expression of a rule that vectors can compute."""
-    found, run = lower.trace(rule, operands, dict(params))
+    found, run = lower.trace(rule, operands, params)
     if run.hard:
         raise lower.Unsupported("a function that is right for part of its arguments only")
     if run.guards:
@@ -65,35 +94,64 @@ def traced(rule: Any, operands: list[Any], params: tuple[tuple[str, Any], ...] =
 
 def apply(f: Function, lanes: int, rule: Any, compute: str, x: Value) -> Value:
     """A prologue on a vector."""
-    return emit(f, lanes, traced(rule, [Read("element", compute)]), {Read("element", compute): x})
+    return emit(f, lanes, traced(rule, [Read("element", compute)], {}), {Read("element", compute): x})
 
 
-def finished(
-    f: Function,
-    lanes: int,
-    epilogue: Epilogue,
-    compute: str,
-    target: str,
-    total: Value,
-    addresses: list[Value],
-    mask: Value | None,
-) -> Value:
-    """The vector to store: the epilogue of `total`; `addresses` are those of the operands' elements."""
-    if epilogue.rule is not None:
+def finisher(epilogue: Epilogue, compute: str, lanes: int, name: str = "finish") -> Function:
+    """The function of an epilogue, for kernels whose sums are of type `compute`."""
+    f = Function(name, list(zip(FINISH, _NAMES, strict=True)))
+    types = (*epilogue.types, *[x.type for x in epilogue.operands])
+    starts = [f.load("ptr", f.at(f["arrays"], number, "ptr"), 8) for number in range(len(types))]
+    places = [*["full"] * len(epilogue.types), *[x.place for x in epilogue.operands]]
+
+    def vectors(r: Value, start: Value, mask: Value | None) -> None:
+        index = {"column": f["column"] + start, "row": f["row"] + r, "scalar": 0, "full": f["place"] + r * f["out_row"] + start}
+        addresses = [f.at(x, index[place], MEMORY[type]) for x, place, type in zip(starts, places, types, strict=True)]
+        results, operands = addresses[: len(epilogue.types)], addresses[len(epilogue.types) :]
+        total = f.load(
+            f"<{lanes} x {MEMORY[compute]}>", f.at(f["tile"], r * f["tile_row"] + start, MEMORY[compute]), BITS[compute] // 8
+        )
         known: Any = {Read("sum", compute): total}
-        for name, operand, address in zip(epilogue.names(), epilogue.operands, addresses, strict=True):
-            known[Read(name, compute)] = _loaded(f, lanes, operand, compute, address, mask)
-        found = epilogue.expression(compute)
-        total, compute = emit(f, lanes, found, known), found.type
-    return convert(f, lanes, total, compute, target)
+        for number, (operand, address) in enumerate(zip(epilogue.operands, operands, strict=True)):
+            known[operand.read(number)] = _loaded(f, lanes, operand, address, mask)
+        values = [emit(f, lanes, value, known) for value in epilogue.values]  # all before the stores: arrays may be both
+        for value, expr, type, to in zip(values, epilogue.values, epilogue.types, results, strict=True):
+            store(f, lanes, type, convert(f, lanes, value, expr.type, type), to, mask)
+
+    with f.loop(0, f["rows"]) as r, f.loop(0, f["width"], lanes) as start:
+        left = f["width"] - start
+        f.choose(left >= lanes, lambda: vectors(r, start, None), lambda: vectors(r, start, below(f, lanes, left)))
+    return f
 
 
-def _loaded(f: Function, lanes: int, operand: Operand, compute: str, address: Value, mask: Value | None) -> Value:
+def build(epilogue: Epilogue, compute: str, lanes: int) -> int:
+    """The address of the finisher, compiled. Unsupported, CompileError."""
+    text = module(finisher(epilogue, compute, lanes)).replace("define internal void @finish(", "define void @finish(")
+    return jit.load(text, ("finish",), {})[0]
+
+
+def _loaded(f: Function, lanes: int, operand: Operand, address: Value, mask: Value | None) -> Value:
+    type = operand.type
     if operand.place in ("column", "full"):
-        return load(f, lanes, operand.type, compute, address, mask)
-    kind = MEMORY[operand.type]
-    one = f.load(kind, address, BITS[operand.type] // 8)
-    return convert(f, lanes, f.splat(one, f"<{lanes} x {kind}>"), operand.type, compute)
+        return load(f, lanes, type, computed(type), address, mask)
+    one = f.load(MEMORY[type], address, BITS[type] // 8)
+    return _value(f, lanes, f.splat(one, f"<{lanes} x {MEMORY[type]}>"), type, computed(type))
+
+
+def _value(f: Function, lanes: int, x: Value, type: str, compute: str) -> Value:
+    """Elements from memory as `compute`."""
+    if type == "bool":
+        kind = f"<{lanes} x i1>"
+        return convert(f, lanes, f.op(f"icmp ne {x.type} {x.name}, zeroinitializer", kind), type, compute)
+    return convert(f, lanes, x, type, compute)
+
+
+def below(f: Function, lanes: int, count: Value) -> Value:
+    """The mask of the first `count` lanes."""
+    wide = f"<{lanes} x i32>"
+    lane = f"<{', '.join(f'i32 {i}' for i in range(lanes))}>"
+    small = f.op(f"trunc i64 {count.name} to i32", "i32")
+    return f.op(f"icmp slt {wide} {lane}, {f.splat(small, wide).name}", f"<{lanes} x i1>")
 
 
 def load(f: Function, lanes: int, type: str, compute: str, address: Value, mask: Value | None) -> Value:
@@ -101,14 +159,17 @@ def load(f: Function, lanes: int, type: str, compute: str, address: Value, mask:
     kind = f"<{lanes} x {MEMORY[type]}>"
     align = BITS[type] // 8
     if mask is None:
-        return convert(f, lanes, f.load(kind, address, align), type, compute)
+        return _value(f, lanes, f.load(kind, address, align), type, compute)
     name = f"llvm.masked.load.v{lanes}{suffix(type)}.p0"
     value = f.call(name, kind, ("ptr", address), ("i32", align), (mask.type, mask), (kind, "zeroinitializer"), declare=True)
-    return convert(f, lanes, value, type, compute)
+    return _value(f, lanes, value, type, compute)
 
 
 def store(f: Function, lanes: int, type: str, value: Value, address: Value, mask: Value | None) -> None:
     align = BITS[type] // 8
+    if type == "bool":
+        kind = f"<{lanes} x i8>"
+        value = f.op(f"zext {value.type} {value.name} to {kind}", kind)
     if mask is None:
         f.store(value, address, align)
         return
@@ -121,4 +182,6 @@ def suffix(type: str) -> str:
     return {"float": "f32", "double": "f64", "half": "f16"}.get(MEMORY[type], MEMORY[type])
 
 
-__all__ = ["FLOATS", "PLACES", "Epilogue", "Operand", "apply", "finished", "load", "store", "suffix", "traced"]
+__all__ = [
+    "FINISH", "FLOATS", "PLACES", "Epilogue", "Operand", "apply", "below", "build", "computed", "finisher", "load", "store", "suffix", "traced",
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Products of batches of matrices, out = epilogue(a @ b): the register tile of `gemm` on packed panels of both factors.
+"""Products of batches of matrices, out = epilogue(a @ b) (`epilogue`): the register tile of `gemm` on packed panels of both factors.
 
 Loops, outermost first, after Goto & van de Geijn 2008 ("Anatomy of High-Performance Matrix Multiplication"): units of work (a batch's
 rows `mc` at a time x columns `nc` at a time); pieces `kc` of the inner dimension; panels of columns, which stay in the L1 cache; row
@@ -24,7 +24,7 @@ from tocha.inductor.loop_ir import BITS
 from tocha.inductor.templates import epilogue as holes
 from tocha.inductor.templates import panels
 from tocha.inductor.templates.builder import Function, Value, module
-from tocha.inductor.templates.epilogue import Epilogue
+from tocha.inductor.templates.epilogue import FINISH, Epilogue
 from tocha.inductor.templates.gemm import ITEM, Geometry, Vectors, geometry, padded
 from tocha.inductor.templates.panels import SCALAR, Packer, Source
 from tocha.inductor.templates.windows import Fields, give_back, take_scratch
@@ -39,18 +39,14 @@ PACK_SIZES = ("k", "n", "b_k", "b_n", "padded", "panels")
 _PIECE = 256  # steps of the inner dimension in a piece, for 4-byte elements: a panel of columns then fills two thirds of L1
 
 
-STORE = Epilogue()
-
-
 @dataclass(frozen=True)
 class Spec:
-    """A product's element types and holes. `pairs`: bfloat16 on a CPU that multiplies it."""
+    """A product's element types and prologues. `pairs`: bfloat16 on a CPU that multiplies it. Without an epilogue, sums are stored as `target`."""
 
     source: str
     target: str
     pairs: bool = False
-    epilogue: Epilogue = STORE
-    left: Any = None  # prologues: rules of one element
+    left: Any = None  # rules of one element
     right: Any = None
 
     @property
@@ -59,8 +55,8 @@ class Spec:
 
     @property
     def plain(self) -> bool:
-        """Whether sums are stored as they are."""
-        return self.target == self.compute and self.epilogue.rule is None
+        """Whether sums are stored as they are, if there is no epilogue."""
+        return self.target == self.compute
 
     @property
     def tile(self) -> Geometry:
@@ -83,10 +79,6 @@ class Spec:
 
     def factor(self, rule: Any) -> Source:
         return Source(self.source, self.pairs, rule)
-
-    @property
-    def buffers(self) -> tuple[str, ...]:
-        return (*BUFFERS, *self.epilogue.names())
 
 
 def pairs_of_bfloat16() -> bool:
@@ -153,36 +145,56 @@ def micros(spec: Spec) -> list[Function]:
     return [micro(spec, rows, vectors) for rows in spec.tile.heights for vectors in (1, spec.tile.vectors)]
 
 
-def finish_tile(spec: Spec) -> Function:
-    """Store `rows` x `width` sums of a tile, through the epilogue, or add them to the result if `more`."""
+class Hole:
+    """The epilogue of a kernel whose ctx is laid out as its entry does (tocha.inductor.entry): `given` says whether there is one."""
+
+    def __init__(self, f: Function, spec: Spec, buffers: tuple[str, ...], sizes: tuple[str, ...]) -> None:
+        self.f, self.spec = f, spec
+        address = f.word(f["ctx"], len(buffers))
+        self.given = f.op(f"icmp ne i64 {address.name}, 0", "i1")
+        self.arrays = f.at(f["ctx"], len(buffers) + len(sizes) + 2, "i64")
+        self.code = f.op(f"inttoptr i64 {address.name} to ptr", "ptr")
+        if not spec.plain:
+            self.code = f.select(self.given, self.code, "@as_target", "ptr")
+
+    def finish(self, *arguments: Any) -> None:
+        """tile, tile_row, rows, width, place, out_row, row, column (see `epilogue`)"""
+        self.f.call(self.code, "void", *zip(FINISH, (self.arrays, *arguments), strict=True))
+
+
+def holes_functions(spec: Spec) -> list[Function]:
+    """What finishes tiles that no epilogue does."""
+    sums = Epilogue((holes.Read("sum", spec.compute),), (spec.target,))
+    return [add_tile(spec)] if spec.plain else [holes.finisher(sums, spec.compute, spec.tile.lanes, "as_target")]
+
+
+def add_tile(spec: Spec) -> Function:
+    """Store `rows` x `width` sums of a tile, or add them to the result if `more`."""
     g = spec.tile
-    places = [("ptr", name) for name in spec.epilogue.names()]
     f = Function(
-        "finish_tile",
-        [("ptr", "tile"), ("i64", "rows"), ("i64", "width"), ("ptr", "out"), ("i64", "out_row"), ("i1", "more"), ("i64", "row"), ("i64", "column"),
-         *places],
-    )  # fmt: skip
+        "add_tile",
+        [
+            ("ptr", "tile"),
+            ("i64", "tile_row"),
+            ("i64", "rows"),
+            ("i64", "width"),
+            ("ptr", "out"),
+            ("i64", "out_row"),
+            ("i1", "more"),
+        ],
+    )
     v = Vectors(f, g)
 
     def vectors(r: Value, start: Value, mask: Value | None) -> None:
-        to = f.at(f["out"], r * f["out_row"] + start, MEMORY[spec.target])
-        total = v.load(v.at(f["tile"], r * g.columns + start))
-        column = f["column"] + start
-        addresses = []
-        for name, operand in zip(spec.epilogue.names(), spec.epilogue.operands, strict=True):
-            index: Any = {"column": column, "row": f["row"] + r, "scalar": 0}.get(operand.place)
-            index = (f["row"] + r) * f["out_row"] + column if index is None else index
-            addresses.append(f.at(f[name], index, MEMORY[operand.type]))
-        if spec.plain:
-            with f.when(f["more"]):
-                holes.store(
-                    f, g.lanes, spec.target, v.add(total, holes.load(f, g.lanes, spec.target, spec.compute, to, mask)), to, mask
-                )
-            with f.when(f.op(f"xor i1 {f['more'].name}, true", "i1")):
-                holes.store(f, g.lanes, spec.target, total, to, mask)
-        else:
-            value = holes.finished(f, g.lanes, spec.epilogue, spec.compute, spec.target, total, addresses, mask)
+        to, total = v.at(f["out"], r * f["out_row"] + start), v.load(v.at(f["tile"], r * f["tile_row"] + start))
+
+        def put(value: Value) -> None:
             holes.store(f, g.lanes, spec.target, value, to, mask)
+
+        before = holes.load
+        f.choose(
+            f["more"], lambda: put(v.add(total, before(f, g.lanes, spec.target, spec.compute, to, mask))), lambda: put(total)
+        )
 
     with f.loop(0, f["rows"]) as r, f.loop(0, f["width"], g.lanes) as start:
         left = f["width"] - start
@@ -193,11 +205,15 @@ def finish_tile(spec: Spec) -> Function:
 # ---- the loops
 
 
+def fields(f: Function) -> Fields:
+    return Fields(f, BUFFERS, (holes.HOLE, *SIZES))
+
+
 def body(spec: Spec) -> Function:
     """The loops over units, pieces, panels and row blocks."""
     g = spec.tile
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
-    s, v, p = Fields(f, spec.buffers, SIZES), Vectors(f, g), Vectors(f, spec.packed)
+    s, v, p = fields(f), Vectors(f, g), Vectors(f, spec.packed)
     source = Packer(f, spec.packed, spec.factor(None))
     slot, scratch = take_scratch(f, g, s)
     left = v.at(scratch, g.columns * g.rows)
@@ -211,7 +227,7 @@ def body(spec: Spec) -> Function:
         m, n = f.min(m_all - i0, s.mc), f.min(n_all - j0, s.nc)
         a = source.at(s.a, f.word(s.offsets, batch * 2) + i0 * a_m)
         b = source.at(s.b, f.word(s.offsets, batch * 2 + 1) + j0 * b_n)
-        out = f.at(s.out, batch * s.out_batch + i0 * s.out_row + j0, MEMORY[spec.target])
+        place = batch * s.out_batch + i0 * s.out_row + j0
         with f.loop(0, k_all, spec.depth) as start:
             depth = f.min(k_all - start, spec.depth)
             steps = f.ceil_div(depth, 2) if spec.pairs else depth
@@ -231,7 +247,7 @@ def body(spec: Spec) -> Function:
                 lines = f.min(m - i, g.rows)
                 arguments = (source.at(a, i * a_m + start * a_k), a_m, a_k, depth, lines, p.at(left, i * steps))
                 f.call("pack_left", "void", *zip(types, arguments, strict=True))
-            tiles = [("ptr", f["ctx"]), ("i64", m), ("i64", n), ("i64", steps), ("ptr", left), ("ptr", columns), ("ptr", out)]
+            tiles = [("ptr", f["ctx"]), ("i64", m), ("i64", n), ("i64", steps), ("ptr", left), ("ptr", columns), ("i64", place)]
             aside = f.select(s.hold > 0, held, scratch, "ptr")
             f.call("tiles", "void", *tiles, ("ptr", aside), ("i1", more), ("i1", last), ("i64", batch * m_all + i0), ("i64", j0))
     give_back(f, s, slot)
@@ -243,12 +259,12 @@ def tiles(spec: Spec) -> Function:
     g = spec.tile
     f = Function(
         "tiles",
-        [("ptr", "ctx"), ("i64", "m"), ("i64", "n"), ("i64", "k"), ("ptr", "left"), ("ptr", "columns"), ("ptr", "out"), ("ptr", "aside"),
+        [("ptr", "ctx"), ("i64", "m"), ("i64", "n"), ("i64", "k"), ("ptr", "left"), ("ptr", "columns"), ("i64", "place"), ("ptr", "aside"),
          ("i1", "more"), ("i1", "last"), ("i64", "row"), ("i64", "column")],
     )  # fmt: skip
-    s, v, p = Fields(f, spec.buffers, SIZES), Vectors(f, g), Vectors(f, spec.packed)
+    s, v, p, hole = fields(f), Vectors(f, g), Vectors(f, spec.packed), Hole(f, spec, BUFFERS, SIZES)
     m, n, k, more = f["m"], f["n"], f["k"], f["more"]
-    out_row, operands = s.out_row, [getattr(s, name) for name in spec.epilogue.names()]
+    out, out_row = s.out, s.out_row
     step = f.select(s.hold > 0, g.columns * g.rows, 0)
     tile = f.variable(f["aside"], "ptr")
     with f.loop(0, n, g.columns) as j, f.loop(0, m, g.rows) as i:
@@ -256,30 +272,30 @@ def tiles(spec: Spec) -> Function:
         rows = f.ceil_div(real, g.granule) * g.granule
         wide = width > g.lanes
         first = [k, p.at(f["left"], i * k), p.at(f["columns"], j * k)]
-        to = f.at(f["out"], i * out_row + j, MEMORY[spec.target])
+        place = f["place"] + i * out_row + j
+        to = f.at(out, place, MEMORY[spec.target])
 
-        def finish(more: Any) -> None:
-            f.call(
-                "finish_tile", "void", ("ptr", tile.get()), ("i64", real), ("i64", width), ("ptr", to), ("i64", out_row), ("i1", more),
-                ("i64", f["row"] + i), ("i64", f["column"] + j), *[("ptr", o) for o in operands],
-            )  # fmt: skip
-
-        def aside() -> None:
-            call_micro(f, g, rows, wide, [*first, tile.get(), g.columns, "false" if spec.plain else more])
-            if spec.plain:
-                finish(more)
-            else:
-                with f.when(f["last"]):
-                    finish("false")
-                tile.set(v.at(tile.get(), step))
+        def finished() -> None:
+            call_micro(f, g, rows, wide, [*first, tile.get(), g.columns, more])
+            with f.when(f["last"]):
+                hole.finish(tile.get(), g.columns, real, width, place, out_row, f["row"] + i, f["column"] + j)
+            tile.set(v.at(tile.get(), step))
 
         def straight() -> None:
             call_micro(f, g, rows, wide, [*first, to, out_row, more])
 
+        def edge() -> None:
+            call_micro(f, g, rows, wide, [*first, tile.get(), g.columns, "false"])
+            types = ("ptr", "i64", "i64", "i64", "ptr", "i64", "i1")
+            f.call("add_tile", "void", *zip(types, (tile.get(), g.columns, real, width, to, out_row, more), strict=True))
+
+        def plain() -> None:
+            f.choose(f.both(real.equals(rows), width.equals(f.select(wide, g.columns, g.lanes))), straight, edge)
+
         if spec.plain:
-            f.choose(f.both(real.equals(rows), width.equals(f.select(wide, g.columns, g.lanes))), straight, aside)
+            f.choose(hole.given, finished, plain)
         else:
-            aside()
+            finished()
     return f
 
 
@@ -287,7 +303,7 @@ def code(spec: Spec) -> str:
     """The product kernel's module."""
     left = panels.packer("pack_left", spec.packed, spec.factor(spec.left), spec.tile.rows)
     right = panels.packer("pack_right", spec.packed, spec.factor(spec.right), spec.tile.columns)
-    return module(body(spec), tiles(spec), finish_tile(spec), left, right, *micros(spec))
+    return module(body(spec), tiles(spec), *holes_functions(spec), left, right, *micros(spec))
 
 
 def pack_code(spec: Spec) -> str:
@@ -342,8 +358,10 @@ def plan(
     out_row: int,
     slots: int,
     packed: bool = False,
+    finish: bool = False,
 ) -> Plan:
-    """The plan of `batch` products (m, k) @ (k, n); `a` and `b`: strides (rows, columns) in elements. `packed`: b is packed beforehand."""
+    """The plan of `batch` products (m, k) @ (k, n); `a` and `b`: strides (rows, columns) in elements. `packed`: b is packed beforehand;
+    `finish`: an epilogue is given."""
     g = spec.tile
     rows = padded(m, g)
     item = ITEM[g.scalar]
@@ -358,7 +376,7 @@ def plan(
         nc = -(-nc // 2 // g.columns) * g.columns
     row_units, column_units = -(-m // mc), -(-n // nc)
     padded_n = -(-n // g.columns) * g.columns
-    hold = int(not spec.plain and k > spec.depth)
+    hold = int((finish or not spec.plain) and k > spec.depth)
     scratch = (
         g.columns * g.rows + (mc + g.lanes) * spec.steps + inside * nc * spec.steps + hold * (mc + g.rows) * (nc + g.columns) + 64
     )
@@ -383,6 +401,7 @@ __all__ = [
     "PACK_BUFFERS",
     "PACK_SIZES",
     "SIZES",
+    "Hole",
     "Plan",
     "Spec",
     "Value",

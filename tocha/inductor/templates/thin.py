@@ -1,8 +1,9 @@
 """Products with few rows: the right factor is read once, as it lies, and never packed.
 
 There are two ways, by how it lies. *Dots*: its columns are dense (a weight as nn.Linear has it), each sum runs along vectors that are added up at
-the end; `rows` x `columns` sums at once. *Sweeps*: its rows are dense, a few of them at a time are added to a strip of the result that
-stays in cache. Rows of the left factor beyond the last repeat it. A unit of work is a range of columns; a sum's order depends on k alone.
+the end; `rows` x `columns` sums at once. *Sweeps*: its rows are dense, a few of them at a time are added to sums that stay in cache. Rows
+of the left factor beyond the last repeat it. A unit of work is a range of columns, whose sums are a strip in scratch before they are stored;
+a sum's order depends on k alone.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from tocha.inductor.codegen_llvm import MEMORY
+from tocha.inductor.templates import epilogue as holes
 from tocha.inductor.templates import matmul
 from tocha.inductor.templates.builder import Function, Value, module
-from tocha.inductor.templates.gemm import Vectors
+from tocha.inductor.templates.gemm import Geometry, Vectors
 from tocha.inductor.templates.matmul import Spec
 from tocha.inductor.templates.panels import Packer
 from tocha.inductor.templates.windows import Fields, give_back, take_scratch
@@ -26,50 +28,60 @@ _DOTS = {1: 8, ROWS: 4}  # columns of a tile by its rows
 _SWEEPS = {1: 8, ROWS: 4}  # rows of the right factor taken at once
 
 
-def buffers(spec: Spec) -> tuple[str, ...]:
-    return (*BUFFERS, *spec.epilogue.names())
+def _fields(f: Function) -> Fields:
+    return Fields(f, BUFFERS, (holes.HOLE, *SIZES))
 
 
-def _finish(f: Function, spec: Spec, s: Fields, tile: Value, row: Any, column: Value, width: Value) -> None:
-    """Store `width` sums of a row, which lie at `tile`."""
-    operands = [("ptr", getattr(s, name)) for name in spec.epilogue.names()]
-    to = f.at(s.out, s.out_row * row + column, MEMORY[spec.target])
-    f.call(
-        "finish_tile", "void", ("ptr", tile), ("i64", 1), ("i64", width), ("ptr", to), ("i64", s.out_row), ("i1", "false"), ("i64", row),
-        ("i64", column), *operands,
-    )  # fmt: skip
+def _pitch(g: Geometry, s: Fields) -> Value:
+    """From one row of a strip to the next."""
+    return s.chunk + max(g.lanes, *_DOTS.values())
 
 
 def _units(f: Function, spec: Spec, s: Fields, work: Any) -> None:
-    """For each unit `work(first column, end, scratch)`."""
-    slot, scratch = take_scratch(f, spec.tile, s)
+    """For each unit `work(first column, end, strip)`, then the strip's sums to their place."""
+    slot, strip = take_scratch(f, spec.tile, s)
+    hole, pitch = matmul.Hole(f, spec, BUFFERS, SIZES), _pitch(spec.tile, s)
     with f.loop(f["lo"], f["hi"]) as unit:
         start = unit * s.chunk
-        work(start, f.min(s.n, start + s.chunk), scratch)
+        stop = f.min(s.n, start + s.chunk)
+        work(start, stop, strip)
+
+        def finish() -> None:
+            hole.finish(strip, pitch, s.m, stop - start, start, s.out_row, 0, start)
+
+        def plain() -> None:
+            types = ("ptr", "i64", "i64", "i64", "ptr", "i64", "i1")
+            out = f.at(s.out, start, MEMORY[spec.target])
+            f.call("add_tile", "void", *zip(types, (strip, pitch, s.m, stop - start, out, s.out_row, "false"), strict=True))
+
+        if spec.plain:
+            f.choose(hole.given, finish, plain)
+        else:
+            finish()
     give_back(f, s, slot)
 
 
 def dots_code(spec: Spec) -> str:
     """The module for a right factor with dense columns; both factors are of the same type in pairs, else the left one of that computed with."""
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
-    s = Fields(f, buffers(spec), SIZES)
+    s = _fields(f)
 
-    def work(start: Value, stop: Value, scratch: Value) -> None:
+    def work(start: Value, stop: Value, strip: Value) -> None:
         def tiles(rows: int) -> None:
             with f.loop(start, stop, _DOTS[rows]) as j, f.loop(0, s.m, rows) as r:
-                f.call(f"dots_{rows}", "void", ("ptr", f["ctx"]), ("i64", j), ("i64", stop), ("i64", r), ("ptr", scratch))
+                f.call(f"dots_{rows}", "void", ("ptr", f["ctx"]), ("i64", j), ("i64", r), ("ptr", strip), ("i64", start))
 
         f.choose(s.m.equals(1), lambda: tiles(1), lambda: tiles(ROWS))
 
     _units(f, spec, s, work)
-    return module(f, _dots(spec, 1), _dots(spec, ROWS), matmul.finish_tile(spec))
+    return module(f, _dots(spec, 1), _dots(spec, ROWS), *matmul.holes_functions(spec))
 
 
 def _dots(spec: Spec, rows: int) -> Function:
-    """A tile of sums, from row `first` and column j on."""
+    """A tile of sums, from row `first` and column j on, into the strip that begins at column `start`."""
     g, columns = spec.tile, _DOTS[rows]
-    f = Function(f"dots_{rows}", [("ptr", "ctx"), ("i64", "j"), ("i64", "stop"), ("i64", "first"), ("ptr", "scratch")])
-    s, v = Fields(f, buffers(spec), SIZES), Vectors(f, g)
+    f = Function(f"dots_{rows}", [("ptr", "ctx"), ("i64", "j"), ("i64", "first"), ("ptr", "strip"), ("i64", "start")])
+    s, v = _fields(f), Vectors(f, g)
     right = Packer(f, spec.packed, spec.factor(spec.right))
     left = Packer(f, spec.packed, spec.factor(None)) if spec.pairs else Packer(f, g, matmul.Source(spec.compute))
     lines = [left.at(s.a, f.min(s.m - 1, f["first"] + r) * s.a_row) for r in range(rows)]
@@ -90,17 +102,19 @@ def _dots(spec: Spec, rows: int) -> Function:
     with f.when(whole < s.k):
         add(whole, s.k - whole)
     every = [sums[r][c].get() for r in range(rows) for c in range(columns)]
+    found = []
     for first in range(0, len(every), g.lanes):
         group = every[first : first + g.lanes]
         group += [Value(f, "zeroinitializer", g.vector)] * (g.lanes - len(group))
         parts = v.transpose(group)
         while len(parts) > 1:
             parts = [v.add(parts[i], parts[i + 1]) for i in range(0, len(parts), 2)]
-        v.store(parts[0], v.at(f["scratch"], first))
-    width = f.min(f["stop"] - f["j"], columns)
-    for r in range(rows):
-        with f.when(s.m > f["first"] + r):
-            _finish(f, spec, s, v.at(f["scratch"], r * columns), f["first"] + r, f["j"], width)
+        found.append(parts[0])
+    to = v.at(f["strip"], f["first"] * _pitch(g, s) + f["j"] - f["start"])
+    for number in range(rows * columns):
+        r, c = divmod(number, columns)
+        one = f.op(f"extractelement {g.vector} {found[number // g.lanes].name}, i32 {number % g.lanes}", g.scalar)
+        f.store(one, v.at(to, _pitch(g, s) * r + c), g.align)
     return f
 
 
@@ -108,41 +122,39 @@ def sweeps_code(spec: Spec) -> str:
     """The module for a right factor with dense rows; the left one is of the type computed with."""
     g = spec.tile
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
-    s, v = Fields(f, buffers(spec), SIZES), Vectors(f, g)
+    s, v = _fields(f), Vectors(f, g)
 
-    def work(start: Value, stop: Value, scratch: Value) -> None:
-        width, strip = stop - start, s.chunk + g.lanes
+    def work(start: Value, stop: Value, strip: Value) -> None:
+        width = stop - start
 
         def sweep(rows: int) -> None:
-            with f.loop(0, strip * rows, g.lanes) as i:
-                v.store(Value(f, "zeroinitializer", g.vector), v.at(scratch, i))
+            with f.loop(0, _pitch(g, s) * rows, g.lanes) as i:
+                v.store(Value(f, "zeroinitializer", g.vector), v.at(strip, i))
             once = _SWEEPS[rows]
             whole = s.k // once * once
-            arguments = [("ptr", f["ctx"]), ("i64", start), ("i64", width), ("ptr", scratch)]
+            arguments = [("ptr", f["ctx"]), ("i64", start), ("i64", width), ("ptr", strip)]
             with f.loop(0, whole, once) as k:
                 f.call(f"sweep_{rows}x{once}", "void", *arguments, ("i64", k))
             with f.loop(whole, s.k) as k:
                 f.call(f"sweep_{rows}x1", "void", *arguments, ("i64", k))
 
         f.choose(s.m.equals(1), lambda: sweep(1), lambda: sweep(ROWS))
-        with f.loop(0, s.m) as r:
-            _finish(f, spec, s, v.at(scratch, strip * r), r, start, width)
 
     _units(f, spec, s, work)
     sweeps = [_sweep(spec, rows, once) for rows, most in _SWEEPS.items() for once in (1, most)]
-    return module(f, *sweeps, matmul.finish_tile(spec))
+    return module(f, *sweeps, *matmul.holes_functions(spec))
 
 
 def _sweep(spec: Spec, rows: int, once: int) -> Function:
     """strip[r, :] += sum over `once` rows k of a[r, k] * b[k, :]."""
     g = spec.tile
     f = Function(f"sweep_{rows}x{once}", [("ptr", "ctx"), ("i64", "start"), ("i64", "width"), ("ptr", "strip"), ("i64", "k")])
-    s, v = Fields(f, buffers(spec), SIZES), Vectors(f, g)
+    s, v = _fields(f), Vectors(f, g)
     right = Packer(f, g, matmul.Source(spec.source, rule=spec.right))
     plain = Spec(spec.source, spec.target)
     factors = [[v.splat(v.one(v.at(s.a, f.min(s.m - 1, r) * s.a_row + f["k"] + i))) for i in range(once)] for r in range(rows)]
     lines = [right.at(s.b, (f["k"] + i) * s.b_step + f["start"]) for i in range(once)]
-    strip = s.chunk + g.lanes
+    strip = _pitch(g, s)
 
     def add(j: Value, left: Value | None) -> None:
         places = [v.at(f["strip"], strip * r + j) for r in range(rows)]
@@ -167,8 +179,8 @@ def plan(spec: Spec, dots: bool, m: int, n: int, k: int, a_row: int, b_step: int
     multiple = max(g.columns, *_DOTS.values())
     pieces = matmul.units_wanted(slots, n * k)
     chunk = -(-n // (pieces * multiple)) * multiple
-    chunk = min(max(chunk, 4 * multiple), 64 * g.columns if not dots else n + multiple)
-    scratch = ROWS * (g.columns if dots else chunk + g.lanes) + 64 + ROWS * max(_DOTS.values())
+    chunk = min(max(chunk, 4 * multiple), 64 * g.columns)
+    scratch = -(-m // ROWS) * ROWS * (chunk + max(g.lanes, *_DOTS.values())) + 64
     fields = {
         "m": m, "n": n, "k": k, "chunk": chunk, "a_row": a_row, "b_step": b_step, "out_row": n, "scratch_size": scratch, "slots": slots,
     }  # fmt: skip
