@@ -8,12 +8,13 @@ a residual added, is
 Kernels of products don't know their epilogue: they call a function whose address they are given (`finisher` makes it, a module of its own),
 for a tile of sums that lies in cache:
 
-    finish(arrays, tile, tile_row, rows, width, place, out_row, row, column)
+    finish(arrays, tile, tile_row, rows, width, place, out_row, row, column, ahead)
 
 `arrays` points at addresses: those of the results, then those of the operands. The tile has `rows` rows of `width` sums, `tile_row` apart. Its
 first sum belongs to the element `place` of results and "full" operands, whose rows are `out_row` apart, to the element `row` of "row"
 operands and `column` of "column" ones. So any kernel whose results lie in rows has this hole: in a convolution over channels-first memory a
-row is a channel, a column a pixel.
+row is a channel, a column a pixel. With `ahead`, the function only asks for the "full" operands' elements to be brought to cache: a call of
+that kind before the sums are computed hides the wait.
 
 A `prologue` is a rule of one element of a factor. Functions that have no vector form, or are right for part of their arguments only, are
 refused (Unsupported).
@@ -33,9 +34,10 @@ from tocha.inductor.templates.builder import Function, Value, module
 from tocha.inductor.templates.expressions import convert, emit
 
 PLACES = ("column", "row", "full", "scalar")
-FINISH = ("ptr", "ptr", "i64", "i64", "i64", "i64", "i64", "i64", "i64")  # types of a finisher's arguments
+FINISH = ("ptr", "ptr", "i64", "i64", "i64", "i64", "i64", "i64", "i64", "i1")  # types of a finisher's arguments
+_LINE = 64  # bytes that memory is fetched in
 HOLE = "finish"  # a kernel's field for the function's address
-_NAMES = ("arrays", "tile", "tile_row", "rows", "width", "place", "out_row", "row", "column")
+_NAMES = ("arrays", "tile", "tile_row", "rows", "width", "place", "out_row", "row", "column", "ahead")
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,22 @@ def finisher(epilogue: Epilogue, compute: str, lanes: int, name: str = "finish")
         for value, expr, type, to in zip(values, epilogue.values, epilogue.types, results, strict=True):
             store(f, lanes, type, convert(f, lanes, value, expr.type, type), to, mask)
 
-    with f.loop(0, f["rows"]) as r, f.loop(0, f["width"], lanes) as start:
-        left = f["width"] - start
-        f.choose(left >= lanes, lambda: vectors(r, start, None), lambda: vectors(r, start, below(f, lanes, left)))
+    def finish() -> None:
+        with f.loop(0, f["rows"]) as r, f.loop(0, f["width"], lanes) as start:
+            left = f["width"] - start
+            f.choose(left >= lanes, lambda: vectors(r, start, None), lambda: vectors(r, start, below(f, lanes, left)))
+
+    def ask() -> None:
+        for x, type, place in zip(
+            starts[len(epilogue.types) :], types[len(epilogue.types) :], places[len(epilogue.types) :], strict=True
+        ):
+            if place == "full":
+                line = _LINE * 8 // BITS[type]
+                with f.loop(0, f["rows"]) as r, f.loop(0, f["width"], line) as start:
+                    at = f.at(x, f["place"] + r * f["out_row"] + start, MEMORY[type])
+                    f.call("llvm.prefetch.p0", "void", ("ptr", at), ("i32", 0), ("i32", 3), ("i32", 1), declare=True)
+
+    f.choose(f["ahead"], ask, finish)
     return f
 
 

@@ -157,9 +157,9 @@ class Hole:
         if not spec.plain:
             self.code = f.select(self.given, self.code, "@as_target", "ptr")
 
-    def finish(self, *arguments: Any) -> None:
+    def finish(self, *arguments: Any, ahead: bool = False) -> None:
         """tile, tile_row, rows, width, place, out_row, row, column (see `epilogue`)"""
-        self.f.call(self.code, "void", *zip(FINISH, (self.arrays, *arguments), strict=True))
+        self.f.call(self.code, "void", *zip(FINISH, (self.arrays, *arguments, str(ahead).lower()), strict=True))
 
 
 def holes_functions(spec: Spec) -> list[Function]:
@@ -276,9 +276,12 @@ def tiles(spec: Spec) -> Function:
         to = f.at(out, place, MEMORY[spec.target])
 
         def finished() -> None:
+            arguments = (tile.get(), g.columns, real, width, place, out_row, f["row"] + i, f["column"] + j)
+            with f.when(f["last"]):
+                hole.finish(*arguments, ahead=True)
             call_micro(f, g, rows, wide, [*first, tile.get(), g.columns, more])
             with f.when(f["last"]):
-                hole.finish(tile.get(), g.columns, real, width, place, out_row, f["row"] + i, f["column"] + j)
+                hole.finish(*arguments)
             tile.set(v.at(tile.get(), step))
 
         def straight() -> None:
