@@ -1,5 +1,6 @@
 """The pool of threads among everything else a process does: interrupts, exits, forks and other processes."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import tocha as torch
+from tocha.inductor import pool
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,6 +35,28 @@ def two_threads():
     torch.set_num_threads(2)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 5])
+def test_the_pieces_of_all_shares_are_run_once_each(threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
+            pool.addresses()["tocha_run"]
+        )
+        for n, grain in [(0, 1), (1, 1), (2, 1), (3, 1), (7, 2), (40, 1), (41, 3), (1000, 7), (1000, 999), (1000, 1000)]:
+            pieces: list[tuple[int, int]] = []
+            task = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
+                lambda _, lo, hi, pieces=pieces: pieces.append((lo, hi))
+            )
+            run(ctypes.cast(task, ctypes.c_void_p), None, n, grain)
+            edges = sorted(pieces)
+            assert edges[0][0] == 0 and edges[-1][1] == n
+            assert all(hi == lo for (_, hi), (lo, _) in zip(edges, edges[1:], strict=False))
+            assert all(lo % grain == 0 and (lo < hi or n == 0) for lo, hi in edges)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_an_interrupt_comes_through_between_kernels_and_leaves_the_pool_usable(two_threads) -> None:
