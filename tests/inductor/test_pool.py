@@ -1,6 +1,7 @@
 """The pool of threads among everything else a process does: interrupts, exits, forks and other processes."""
 
 import ctypes
+import itertools
 import os
 import signal
 import subprocess
@@ -53,7 +54,7 @@ def test_the_pieces_of_all_shares_are_run_once_each(threads: int) -> None:
             run(ctypes.cast(task, ctypes.c_void_p), None, n, grain)
             edges = sorted(pieces)
             assert edges[0][0] == 0 and edges[-1][1] == n
-            assert all(hi == lo for (_, hi), (lo, _) in zip(edges, edges[1:], strict=False))
+            assert all(hi == lo for (_, hi), (lo, _) in itertools.pairwise(edges))
             assert all(lo % grain == 0 and (lo < hi or n == 0) for lo, hi in edges)
     finally:
         torch.set_num_threads(before)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 import sys
 from typing import Any
 
@@ -340,13 +341,10 @@ def _text() -> str:
     triple = jit.host()[0]
     kind = "x86" if triple.startswith(("x86", "i686", "i386")) else "arm" if triple.startswith(("aarch64", "arm64")) else "other"
     declaration, call = _PAUSE[kind]
-    text = (
-        _POOL.replace("PAUSE", call)
-        .replace("SPINS", str(_SPINS))
-        .replace("YIELDS", str(_YIELDS))
-        .replace("MOST", str(_MOST))
-        .replace("SIG_BLOCK", "0" if sys.platform == "linux" else "1")
-    )
+    fields = {
+        "PAUSE": call, "SPINS": _SPINS, "YIELDS": _YIELDS, "MOST": _MOST, "SIG_BLOCK": 0 if sys.platform == "linux" else 1,
+    }  # fmt: skip
+    text = re.sub("|".join(fields), lambda found: str(fields[found[0]]), _POOL)
     return text if "sched_yield" in declaration else f"{declaration}\n{text}"
 
 
