@@ -71,8 +71,10 @@ class Recorder(BaseTorchFunctionMode):
     """Makes fakes of tensors and records what is done with them. `inputs` are the real tensors, in the placeholders' order."""
 
     def __init__(self) -> None:
-        self.graph = Graph()
+        self.graph = self.root = Graph()
         self.nodes: dict[int, Node] = {}
+        self.root_nodes = self.nodes
+        self.modules: dict[str, GraphModule] = {}  # graphs within the graph
         self.inputs: list[Tensor] = []
         self.kept: list[Any] = []  # fakes, so that their ids stay theirs
         self.calls = self.checks = 0
@@ -110,10 +112,10 @@ class Recorder(BaseTorchFunctionMode):
             if not t.is_leaf:
                 made = fake.view_as(fake)
                 fake._node, fake._nr = made._node, made._nr
-        node = self.graph.placeholder(re.sub(r"_(modules|parameters|buffers)\b|\W+", "_", wish).strip("_") or "x")
+        node = self.root.placeholder(re.sub(r"_(modules|parameters|buffers)\b|\W+", "_", wish).strip("_") or "x")
         node.target = node.name
         node.meta["example_value"] = fake
-        self.nodes[id(fake)] = node
+        self.root_nodes[id(fake)] = node
         self.inputs.append(t)
         self.kept.append(fake)
         self.outer.add(id(fake._a.buffer))
@@ -197,6 +199,17 @@ class Recorder(BaseTorchFunctionMode):
         if self.varying and out.__class__ in (tuple, list):
             self.check(sizes.check_length, node, len(out))
 
+    @contextlib.contextmanager
+    def subgraph(self) -> Iterator[Scope]:
+        """Record what is inside in a graph of its own."""
+        outer = self.graph, self.nodes, self.modules
+        scope = Scope(outer[1])
+        self.graph, self.nodes, self.modules = scope.graph, scope, scope.modules
+        try:
+            yield scope
+        finally:
+            self.graph, self.nodes, self.modules = outer
+
     def check(self, function: Any, node: Any, expected: Any) -> None:
         """Enter a check that the graph makes when it runs."""
         self.graph.call_function(function, (node, expected), {})
@@ -253,7 +266,52 @@ class Recorder(BaseTorchFunctionMode):
         if mode.is_grad_enabled() != self.grad:
             self.graph.call_function(set_grad_mode, (self.grad,), {})
         self.graph.output(tuple([self.nodes[id(t)] for t in outputs]))
-        return GraphModule({}, self.graph)
+        return GraphModule(dict(self.modules), self.graph)
+
+
+class Scope(dict[int, Node]):
+    """The nodes of a graph within a graph, by their tensors' ids: those of the graph around become inputs when asked for."""
+
+    def __init__(self, outer: dict[int, Node]) -> None:
+        super().__init__()
+        self.outer, self.graph = outer, Graph()
+        self.modules: dict[str, GraphModule] = {}
+        self.given: list[Node] = []
+        self.lifted: dict[Node, Node] = {}  # nodes around, and what stands for them
+
+    def __missing__(self, key: int) -> Node:
+        node = self.outer[key]
+        if node not in self.lifted:
+            self.lifted[node] = self.placeholder(node.name)
+        self[key] = self.lifted[node]
+        return self[key]
+
+    def get(self, key: int, default: Any = None) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or key in self.outer
+
+    def placeholder(self, wish: str) -> Node:
+        made: Node = self.graph.placeholder(wish)
+        made.target = made.name
+        return made
+
+    def input(self, t: Tensor) -> None:
+        """Make a tensor an input of its own."""
+        self[id(t)] = self.placeholder("x")
+        self.given.append(self[id(t)])
+
+    def module(self, lifted: list[Node], outputs: list[Any]) -> GraphModule:
+        """The graph, whose inputs are its own and then these nodes."""
+        inputs = [*self.given, *[self.lifted.get(n) or self.placeholder(n.name) for n in lifted]]
+        for node in reversed(inputs):
+            next(iter(self.graph.nodes)).prepend(node)
+        self.graph.output(tuple(outputs))
+        return GraphModule(dict(self.modules), self.graph)
 
 
 def set_grad_mode(on: bool) -> None:

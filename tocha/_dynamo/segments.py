@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tocha._dynamo import config, control, opcodes, report, rules
+from tocha._dynamo import config, control, opcodes, report, rules, subgraphs
 from tocha._dynamo.backends import Backend, compile_graph, freezes
 from tocha._dynamo.exc import (
     BackendCompilerFailed,
@@ -45,7 +45,7 @@ from tocha.tensor import Tensor
 
 #: The stance in force: "default", "force_eager", "eager_on_recompile" or "fail_on_recompile".
 stance = ["default"]
-assert opcodes and control and rules  # their functions register themselves
+assert opcodes and control and rules and subgraphs  # their functions register themselves
 
 
 class Frames(list[Frame]):

@@ -1,7 +1,7 @@
 """torch._higher_order_ops: operators that take functions (torch docs: torch.cond, torch.while_loop; scan, associative_scan and map).
 
-They are Python here: eager calls run the functions, and torch.compile captures them, loops over a known length unrolled. A predicate
-that is a tensor is decided when the program runs; the graph breaks there, and each branch is captured by itself.
+They are Python here: eager calls run the functions. Under torch.compile a `cond` or `while_loop` on tensors becomes one node whose
+operands are graphs (`tocha._dynamo.subgraphs`), loops over a known length are unrolled.
 """
 
 from __future__ import annotations

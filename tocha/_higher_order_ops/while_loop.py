@@ -7,7 +7,7 @@ from typing import Any
 
 from tocha._higher_order_ops.utils import check_alike, uncaptured
 from tocha.tensor import Tensor
-from tocha.utils._pytree import tree_leaves
+from tocha.utils._pytree import tree_leaves, tree_map
 
 
 def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any) -> Any:
@@ -22,13 +22,14 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
             "Expect carried_inputs to be a tuple of possibly nested dict/list/tuple that only consists of tensor or int leaves, but "
             f"got {carried_inputs}."
         )
-    carried = tuple(carried_inputs)
+    carried = first = tuple(carried_inputs)
     while _holds(cond_fn(*carried)):
         got = body_fn(*carried)
         got = tuple(got) if isinstance(got, (tuple, list)) else (got,)
         check_alike(tree_leaves(got), tree_leaves(carried), "body_fn_output", "carried_inputs")
         carried = got
-    return carried
+    given = set(map(id, tree_leaves(first)))
+    return tree_map(lambda x: x.clone() if id(x) in given and isinstance(x, Tensor) else x, carried)
 
 
 def _holds(going_on: Any) -> Any:

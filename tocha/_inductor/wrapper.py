@@ -165,7 +165,8 @@ class _Writer:
             self._check(node, dense)
             return
         parts: dict[int, Node] = {n.args[1]: n for n in node.users}
-        self.lines.append(f"{', '.join(parts[i].name if i in parts else '_' for i in range(len(value)))} = {call}")
+        names = [parts[i].name if i in parts else "_" for i in range(len(value))]
+        self.lines.append(f"{''.join(f'{name}, ' for name in names)}= {call}")
         for part in parts.values():
             self._check(part, dense)
 

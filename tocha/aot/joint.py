@@ -137,7 +137,7 @@ def _finish(
         except RuntimeError as error:  # forward alone is fine, so the error is for the user's own backward to raise
             raise Unsupported(f"backward fails: {error}") from error
         returned += [None if g is None else g._a.read() for g in grads]
-    _placeholders_first(graph)
+    placeholders_first(graph)
     graph.output(returned)
     return Traced(graph, len(arrays), notes, len(values), differentiable, mutated, wanted, kept.intersection(mutated))
 
@@ -176,7 +176,7 @@ def _history(r: Tensor) -> tuple[bool, bool]:
     return r.grad_fn is not None, not r.requires_grad
 
 
-def _placeholders_first(graph: Graph) -> None:
+def placeholders_first(graph: Graph) -> None:
     """Move the placeholders of gradients, made after the forward, to the others."""
     last = None
     for node in list(graph.nodes):

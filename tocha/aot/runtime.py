@@ -28,6 +28,8 @@ from tocha.tensor import Tensor, wrap
 Arrays = list[Any]
 Run = Callable[[Arrays], Arrays]
 Compiler = Callable[[Graph], Run]
+#: Of the functions that are being traced, innermost last: functions within them are compiled by it too.
+compilers: list[Compiler] = []
 
 
 def by_running(graph: Graph) -> Run:
@@ -55,8 +57,12 @@ def _owner(a: Any) -> Any:
 def compile(function: Callable[..., Sequence[Any]], inputs: Sequence[Tensor], compiler: Compiler) -> Compiled:
     """`function` compiled for inputs like these. Its tensors must be all arguments; Unsupported and DataDependent say why not."""
     recording = bool(state.grad)
-    with journal.stage("trace to primitives"):
-        traced = capture(function, inputs)
+    compilers.append(compiler)
+    try:
+        with journal.stage("trace to primitives"):
+            traced = capture(function, inputs)
+    finally:
+        compilers.pop()
     prepare = getattr(compiler, "prepare", None)
     if prepare is not None:  # before it is decided what to save
         prepare(traced.graph)

@@ -21,6 +21,10 @@ from tocha.tensor import Tensor, wrap
 Held = tuple[list[tuple[Version, Tensor]], Any]
 
 
+def _may_draw(target: Any) -> bool:
+    return "random" in getattr(target, "tags", ()) or (getattr(target, "impure", False) and target is not run.check)
+
+
 class Again:
     """A captured function, and which of its inputs gradients depend on: only those are held; others may be anything when it runs again."""
 
@@ -32,7 +36,7 @@ class Again:
         reached = ancestors([g for g in graph.output_node().args[0][traced.values + len(traced.mutated) :] if g is not None])
         placeholders = [n for n in graph.nodes if n.op == "placeholder"]
         self.needed = [i for i in range(traced.inputs) if placeholders[i] in reached]
-        draws = [n for n in graph.nodes if n.target in (run.draw, run.draw_into) or "random" in getattr(n.target, "tags", ())]
+        draws = [n for n in graph.nodes if _may_draw(n.target)]
         self.draws = bool(draws)
         self.refusal = ""
         if any(isinstance(a, random.Generator) for n in draws for part in n.args if isinstance(part, tuple) for a in part):

@@ -188,7 +188,7 @@ class _Call:
             OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(x.name) if isinstance(x, Node) else ConstantArgument("", x))
             for x in flat
         ]
-        return GraphModule(dict(vars(gm)["_buffers"]), graph), specs, out_specs, constants
+        return GraphModule({**vars(gm)["_buffers"], **vars(gm)["_modules"]}, graph), specs, out_specs, constants
 
     def _finish(
         self, module: GraphModule, specs: list[InputSpec], out_specs: list[OutputSpec], constants: dict[str, Any], call_spec: CallSpec
