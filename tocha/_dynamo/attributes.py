@@ -199,7 +199,7 @@ class Attributes(Interpreter):
                     entered = self.world.known.get(id(held))
                     if entered is not None:
                         return entered.value[name]
-                    return self.world.enter(held[name], source.child(f"{{}}.{table}[{name!r}]", f"{{}}.{name}"))
+                    return self.world.enter(held[name], source.attribute(table).item(name, f"{source.label}.{name}"))
         return NULL
 
     def _described(self, obj: Any, name: str, found: Any, source: Source | None) -> Any:
@@ -221,7 +221,8 @@ class Attributes(Interpreter):
 
     def _class_part(self, obj: Any, name: str) -> Source:
         owner = next(c for c in type(obj).__mro__ if name in vars(c))
-        return self.world.constant(owner).child("{}.__dict__[" + repr(name) + "]", f"{{}}.{name}")
+        template = "{}.__dict__[" + repr(name) + "]"
+        return self.world.constant(owner).child(template, f"{{}}.{name}", step=("class", name))
 
     def _bound(self, obj: Any, kind: type, name: str, found: Any, mro: tuple[type, ...]) -> Any:
         """What a class attribute is as seen from an instance."""

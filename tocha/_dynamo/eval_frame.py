@@ -13,7 +13,7 @@ from typing import Any
 from tocha._dynamo import config, report
 from tocha._dynamo.backends import lookup_backend
 from tocha._dynamo.bytecode import decode
-from tocha._dynamo.frame import Frame, bind, is_generator
+from tocha._dynamo.frame import NULL, Frame, bind, is_generator
 from tocha._dynamo.segments import Frames, Program, stance
 from tocha.autograd.mode import state
 from tocha.dispatch.override import stacks
@@ -30,6 +30,7 @@ def reset() -> None:
         program.segments.clear()
         program.plain.clear()
         program.fixed.clear()
+        program.bound = ()
 
 
 def watched() -> bool:
@@ -79,6 +80,10 @@ def compile_callable(
                 return fn(*args, **kwargs)
         if function.__closure__:
             local.update(zip(code.co_freevars, function.__closure__, strict=True))
+        if program.bound:
+            result = program.recall(local, lambda: Frames([Frame(code, function.__globals__, local)]))
+            if result is not NULL:
+                return result
         return program.run(Frames([Frame(code, function.__globals__, local)]), lambda: fn(*args, **kwargs))
 
     call._dynamo_program = program  # type: ignore[attr-defined]

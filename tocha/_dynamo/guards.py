@@ -1,13 +1,15 @@
 """Guards: the sources' checks as one Python function, the prologue.
 
-prologue(frames) -> the wanted values, as a tuple, or the number of the check that failed
+prologue(local, frames) -> the wanted values, as a tuple, or the number of the check that failed
+
+`local` are the variables of the outermost frame.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,8 +18,14 @@ from tocha.autograd.mode import state
 from tocha.device import get_default_device
 from tocha.dispatch.override import stacks
 from tocha.dtypes import get_default_dtype
+from tocha.inductor import recall
 from tocha.tensor import Tensor
 
+if TYPE_CHECKING:
+    from tocha._dynamo.settled import Settled
+
+SAME_TENSOR = "{c1}({v}) == {c0}"  # of `check_tensor`
+SAME_CODE = "{v}.__code__ is {c0} and {v}.__globals__ is {c1}"
 _ERRORS = "(AttributeError, KeyError, IndexError, TypeError, ValueError, NameError)"
 
 
@@ -51,42 +59,67 @@ class Guards:
 
 
 class Prologue:
-    """The compiled function and its text; `words[i]` says what check i asks."""
+    """The compiled function and its text; `words[i]` says what check i asks. With `settled` it asks only what is left, and whether the rest
+    is as it was; it returns the wanted values that are `free`, and those of `wanted` if `all_wanted`."""
 
-    def __init__(self, guards: Guards, wanted: list[Source]) -> None:
+    def __init__(
+        self, guards: Guards, wanted: list[Source], settled: Settled | None = None, free: list[Source] | None = None,
+        all_wanted: bool = True,
+    ) -> None:  # fmt: skip
         self.words: list[str] = []
+        self.guards, self.wanted, self.settled = guards, wanted, settled
         self._constants = Constants()
         self._lines: list[str] = []
         self._names: dict[int, str] = {}
         for source in (*wanted, *[s for _, _, sources in guards.late for s in sources]):
             source.want()
         for root in guards.roots:
-            self._emit(root, None)
+            self._emit(root)
         for words, condition, sources in guards.late:
-            self._condition(words, condition.format(*[self._names[id(s)] for s in sources]))
-        values = "".join(f"{self._names[id(s)]}, " for s in wanted)
-        body = "".join(f"        {line}\n" for line in [*self._lines, f"return ({values})"])
-        self.text = f"def prologue(frames):\n    try:\n{body}    except {_ERRORS}:\n        return -1\n"
+            if settled is None or not all(id(s) in settled.values for s in sources):
+                self._condition(words, condition.format(*[self._name(s) for s in sources]))
+        values = f"({''.join(self._name(s) + ', ' for s in wanted) if all_wanted else ''})"
+        if settled is not None:
+            values = f"({''.join(self._name(s) + ', ' for s in free or ())}), {values}"
+            self._constants.scope["pairs"], address, count = settled.words.check()
+            self._constants.scope["kept"], self.settled = settled.kept, None
+            self._condition("all else is as it was", f"{self._constants.name(recall.unchanged())}({address}, {count})")
+        self._lines.append(f"return {values}")
+        body = "".join(f"        {line}\n" for line in self._lines)
+        self.text = f"def prologue(local, frames):\n    try:\n{body}    except {_ERRORS}:\n        return -1\n"
         scope = self._constants.scope
         exec(compile(self.text, "<prologue>", "exec"), scope)
-        self.call: Callable[[Any], Any] = scope["prologue"]
+        self.call: Callable[[Any, Any], Any] = scope["prologue"]
 
-    def _emit(self, source: Source, parent: str | None) -> None:
+    def _emit(self, source: Source) -> None:
+        settled, parent = self.settled, source.parent
         if not _live(source):
             return
-        names = [self._constants.name(c) for c in source.constants]
-        expression = _fill(source.template, parent, names)
-        if source.parent is None and source.constants:
-            name = expression
-        else:
-            name = f"v{len(self._names)}"
-            self._lines.append(f"{name} = {expression}")
-        self._names[id(source)] = name
+        if settled is None or not settled.covers(source):
+            names = [self._constants.name(c) for c in source.constants]
+            expression = _fill(source.template, None if parent is None else self._name(parent), names)
+            if parent is None and (source.constants or source.template.isidentifier()):
+                name = expression
+            else:
+                name = f"v{len(self._names)}"
+                self._lines.append(f"{name} = {expression}")
+            self._names[id(source)] = name
+            if settled is not None and id(source) in settled.anchors:
+                self._condition(f"{source.label} is the same object", f"{name} is {settled.anchor(source, self._constants)}")
         for words, (condition, constants) in source.checks.items():
-            given = {"v": name, **{f"c{i}": self._constants.name(c) for i, c in enumerate(constants)}}
-            self._condition(f"{source.label}: {words}", condition.format(**given))
+            if settled is None or (id(source), words) not in settled.checks:
+                given = {"v": self._name(source), **{f"c{i}": self._constants.name(c) for i, c in enumerate(constants)}}
+                self._condition(f"{source.label}: {words}", condition.format(**given))
         for child in source.children.values():
-            self._emit(child, name)
+            self._emit(child)
+
+    def _name(self, source: Source) -> str:
+        """The variable with a source's value; a constant's if it is settled."""
+        found = self._names.get(id(source))
+        if found is None:
+            assert self.settled is not None
+            found = self._names[id(source)] = self._constants.name(self.settled.values[id(source)])
+        return found
 
     def _condition(self, words: str, condition: str) -> None:
         self._lines.append(f"if not ({condition}): return {len(self.words)}")
@@ -181,7 +214,7 @@ def check_tensor(source: Source, t: Tensor) -> None:
     a = t._a
     words = f"is a {type(t).__name__} of shape {list(a.shape)}, {t.dtype}, strides {list(t.stride())}, requires_grad={t.requires_grad}"
     key = (type(t), a.__class__, tuple(a.shape), a.dtype, tuple(a.strides), not t._rg, t._node is None)
-    source.check(words, "signature({v}) == {c0}".replace("signature", "{c1}"), key, signature)
+    source.check(words, SAME_TENSOR, key, signature)
 
 
 def signature(t: Any) -> tuple[Any, ...]:

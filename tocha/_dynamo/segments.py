@@ -16,6 +16,7 @@ from typing import Any
 
 from tocha._dynamo import config, control, opcodes, report, rules, subgraphs
 from tocha._dynamo.backends import Backend, compile_graph, freezes
+from tocha._dynamo.bound import Bound, met
 from tocha._dynamo.exc import (
     BackendCompilerFailed,
     Break,
@@ -76,7 +77,9 @@ class Segment:
     where: str
     writes: bool  # whether the graph writes to tensors in place
     shapes: dict[str, tuple[int, ...]]  # of tensors from before, by where they come from
-    check: Callable[[Any], Any] = None  # type: ignore[assignment]
+    check: Callable[[Any, Any], Any]
+    wait: int = 2  # entries until it is bound, and how many it will be the next time
+    again: int = 2
 
     def text(self) -> str:
         """The three functions."""
@@ -93,17 +96,37 @@ class Program:
         self.dynamic: bool | None = None
         self.fixed: set[Any] = set()  # places where sizes turned out not to vary freely
         self.plain: dict[Any, str] = {}  # places that run in plain Python from there on, and why
+        self.bound: tuple[Bound, ...] = ()  # segments of the entry, for objects that come again
 
-    def run(self, frames: Frames, original: Callable[[], Any]) -> Any:
+    def recall(self, local: dict[str, Any], frames: Callable[[], Frames]) -> Any:
+        """What a call gives by a bound segment; NULL if none is for it, and nothing has happened."""
+        around = environment()
+        for bound in self.bound:
+            given = bound.check(local, None)
+            if given.__class__ is not tuple or bound.environment != around:
+                continue
+            segment, outs = bound.segment, ()
+            if bound.graph is not None:
+                try:
+                    outs = bound.graph(*given[0])
+                except SizeChanged:
+                    return NULL  # the guards that are asked one by one come to the same end
+                except Exception as error:
+                    return self._raised(segment, frames(), error)
+            result = segment.epilogue(given[1], outs)
+            if segment.returns:
+                return result
+            stepped = self._stepped(result)
+            return stepped[0] if stepped.__class__ is tuple else self.run(stepped, None)
+        return NULL
+
+    def run(self, frames: Frames, original: Callable[[], Any] | None) -> Any:
         """Run to the end. `original` runs the whole call in plain Python; it is used before anything happened."""
-        first = True
         while True:
             key = frames.key()
             segment, given = self.find(key, frames)
             if segment is None:
-                if first:
-                    return original()
-                return Interpreter(frames, frames.handled).execute(0)[1]
+                return Interpreter(frames, frames.handled).execute(0)[1] if original is None else original()
             outs: Any = ()
             if segment.graph is not None:
                 try:
@@ -111,23 +134,38 @@ class Program:
                 except SizeChanged:
                     self.fixed.add(key)
                     self.segments[key].remove(segment)
+                    self.bound = tuple([b for b in self.bound if b.segment is not segment])
                     continue
                 except Exception as error:
-                    leave_modes(segment.environment[0])
-                    vm = Interpreter(frames, frames.handled)
-                    if segment.writes:
-                        vm.unwind(error)  # too late to start again
-                    return vm.execute(0)[1]  # which raises it where it belongs
-            first = False
+                    return self._raised(segment, frames, error)
+            if original is not None:
+                met(self, segment, frames[0].local)
+            original = None
             result = segment.epilogue(given, outs)
             if segment.returns:
                 return result
-            vm = Interpreter(result[0], result[1])
-            vm.step()
-            if vm.done is not NULL:
-                return vm.done[1]
-            frames = Frames(vm.frames)
-            frames.handled, frames.owned = vm.handled, result[2]
+            stepped = self._stepped(result)
+            if stepped.__class__ is tuple:
+                return stepped[0]
+            frames = stepped
+
+    def _raised(self, segment: Segment, frames: Frames, error: Exception) -> Any:
+        """After a graph raised: go on in plain Python, which raises where the error belongs."""
+        leave_modes(segment.environment[0])
+        vm = Interpreter(frames, frames.handled)
+        if segment.writes:
+            vm.unwind(error)  # too late to start again
+        return vm.execute(0)[1]
+
+    def _stepped(self, result: Any) -> Any:
+        """The frames after the instruction that broke the graph; the result in a tuple if that was the last one."""
+        vm = Interpreter(result[0], result[1])
+        vm.step()
+        if vm.done is not NULL:
+            return (vm.done[1],)
+        frames = Frames(vm.frames)
+        frames.handled, frames.owned = vm.handled, result[2]
+        return frames
 
     def find(self, key: Any, frames: Frames) -> tuple[Segment | None, Any]:
         """The segment whose guards hold, captured now if there is none; None if it is to run in plain Python."""
@@ -137,7 +175,7 @@ class Program:
         if found is not None:
             for i, segment in enumerate(found):
                 if segment.environment == around:
-                    given = segment.check(frames)
+                    given = segment.check(frames[0].local, frames)
                     if given.__class__ is tuple:
                         if i:
                             found.insert(0, found.pop(i))
@@ -174,7 +212,7 @@ class Program:
                 raise Unsupported(f"{why} ({frames[-1].where()})") from None
             self.plain[key] = str(why)
             return None, ()
-        given = segment.check(frames)
+        given = segment.check(frames[0].local, frames)
         if given.__class__ is not tuple:  # the trace changed what it looked at, or took it for something else
             self.plain[key] = f"a guard fails at once: {segment.prologue.failure(given)}"
             report.refused(frames[-1].where(), self.plain[key])
@@ -268,12 +306,12 @@ class _Attempt:
         """The frames with values of the trace."""
         made = []
         for i, f in enumerate(self.frames):
-            base = self.guards.root(f"frames[{i}].local", "")
+            base = self.guards.root(f"frames[{i}].local" if i else "local", "")
             stack = self.guards.root(f"frames[{i}].stack", "stack")
             new = Frame(f.code, f.globals, {})
             new.ip = f.ip
             for name, value in f.local.items():
-                new.local[name] = Unentered(value, base.child(f"{{}}[{name!r}]", name))
+                new.local[name] = Unentered(value, base.item(name, name))
             new.stack += [v if v is NULL else self.world.enter_iterator(v, stack.item(j)) for j, v in enumerate(f.stack)]
             new.instead = (
                 f.instead
@@ -350,7 +388,7 @@ class _Attempt:
         """Parameters and buffers that the graph doesn't write to, by their number: guarded to be the same, unchanged, at every call."""
         found: dict[int, Tensor] = {}
         for i, (source, t) in enumerate(zip(used, inputs, strict=True)):
-            held = isinstance(t, Parameter) or source.template.startswith("{}._buffers[")
+            held = isinstance(t, Parameter) or (source.parent is not None and source.parent.step == ("attribute", "_buffers"))
             if held and not t.is_inference() and not self.world.known[id(t)].value._a.buffer.version:
                 source.check("is as it was frozen", "{v} is {c0} and {v}._version == {c1}", t, t._version)
                 found[i] = t

@@ -15,6 +15,7 @@ from tocha._dynamo.bytecode import decode
 from tocha._dynamo.exc import Break, Refused, Restart
 from tocha._dynamo.frame import NULL, PUSHED, Frame, bind, is_generator
 from tocha._dynamo.generators import Generator
+from tocha._dynamo.guards import check_is
 from tocha._dynamo.sizes import VaryingSize
 from tocha._dynamo.world import COPIED, DELETED, Known, Unentered, World
 from tocha.aot.trace import DataDependent
@@ -328,6 +329,7 @@ class Tracer(Attributes):
             return self.call(fn.__func__, (fn.__self__, *args), kwargs)
         rule = calls.rule_of(fn)
         if rule is not None:
+            self._recognised(fn)
             return rule(self, args, kwargs)
         if kind is types.FunctionType:
             return self.call_function(fn, args, kwargs)
@@ -347,13 +349,17 @@ class Tracer(Attributes):
     def call_function(self, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A Python function: recorded if it is torch's, inlined if it can be."""
         if id(fn) in calls.torch_functions():
+            self._recognised(fn)
             return fn(*args, **kwargs)
         if getattr(fn, "_dynamo_constant_result", False) and all(map(calls.is_data, (*args, *kwargs.values()))):
             return self.constant_result(fn, args, kwargs)
         if fn in calls.ALLOWED:
+            self._recognised(fn)
             with DisableTorchFunction():
                 return self.recorder.__torch_function__(fn, (), args, kwargs)
-        fn = getattr(fn, "_torchdynamo_orig_callable", fn)
+        if hasattr(fn, "_torchdynamo_orig_callable"):
+            self._recognised(fn)
+            fn = fn._torchdynamo_orig_callable
         if not isinstance(fn, types.FunctionType):
             return self.call(fn, args, kwargs)
         if fn.__module__ == "tocha.device" and fn.__qualname__.startswith("Size.") and all(map(calls.is_data, args)):
@@ -363,9 +369,16 @@ class Tracer(Attributes):
             raise Break(why)
         return self.inline(fn, args, kwargs)
 
+    def _recognised(self, fn: Any) -> None:
+        """Guard that a function is this very one: others may share its code."""
+        source = self.world.source_of(fn)
+        if source is not None and source.parent is not None:
+            check_is(source, fn)
+
     def constant_result(self, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a function returns whose result torch.compiler.assume_constant_result says never changes."""
         self.world.constant(fn)
+        self._recognised(fn)
         got = fn(*args, **kwargs)
         if not calls.is_constant(got):
             raise Break(f"{calls.title(fn)} is assumed constant, and returns a {type(got).__name__}")
@@ -407,6 +420,9 @@ class Tracer(Attributes):
                 return None, None, ()
             source = self.world.constant(fn)
         enter = self.world.enter
+        for name in ("__defaults__", "__kwdefaults__"):
+            if not getattr(fn, name):
+                source.check(f"has no {name}", f"not {{v}}.{name}")
         return (
             None if not fn.__defaults__ else enter(fn.__defaults__, source.attribute("__defaults__")),
             None if not fn.__kwdefaults__ else enter(fn.__kwdefaults__, source.attribute("__kwdefaults__")),

@@ -151,7 +151,7 @@ class World:
             parts = [self.enter(getattr(value, n), source.attribute(n)) for n in ("func", "args", "keywords")]
             return self.remember(value, functools.partial(parts[0], *parts[1], **parts[2]), source)
         if kind is types.FunctionType:
-            source.check("has the same code", "{v}.__code__ is {c0}", value.__code__)
+            source.check("has the same code", g.SAME_CODE, value.__code__, value.__globals__)
         return self.remember(value, value, source)
 
     def _varying_dims(self, label: str, t: Tensor) -> set[int]:
