@@ -310,7 +310,7 @@ class Functions:
 
     cross_entropy = cross_entropy_backward = staticmethod(no_kernel)
     convolve = convolve_input = convolve_weight = staticmethod(no_kernel)
-    lstm_cell = check_rows = check_range = staticmethod(no_kernel)
+    check_rows = check_range = staticmethod(no_kernel)
 
     @staticmethod
     def pieces(count: int, bytes_each: int) -> list[slice]:

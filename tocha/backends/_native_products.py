@@ -164,37 +164,27 @@ def _part(x: Any, place: str, start: int, stop: int) -> Any:
     return x[start:stop] if place == "column" else x[..., start:] if place == "full" else x
 
 
-def prepared(b: Any) -> Callable[[Any, Any], None] | None:
-    """A function (a, out) that writes a @ b, for a matrix b (k, n) that many products of few rows share: it is packed once."""
-    name, (k, n) = NAMES.get(b.dtype), b.shape
-    if name not in ("f32", "f64") or not worth(name, 1, SWEEPS, n, k) or not b.flags.aligned or odd(b) or k * n > _MOST_PACKED:
+def packing(name: str) -> Callable[[Any], Any] | None:
+    """A function that packs right factors, the matrices of a batch (count, k, n) one after the other, as `matmul` reads them."""
+    pack = _kernel(name, True)
+    if pack is None:
         return None
-    main, pack = _kernel(name, False), _kernel(name, True)
-    if main is None or pack is None:
-        return None
-    slots, steps = threads.get_num_threads(), tuple([s // b.itemsize for s in b.strides])
 
-    def plan_of(m: int) -> Any:
-        from tocha.inductor.templates import matmul
+    def packed(b: Any) -> Any:
+        (count, k, n), steps = b.shape, tuple([s // b.itemsize for s in b.strides[1:]])
+        plan = native.remember(("mm packing", name, k, n, steps), lambda: _packing_plan(name, k, n, steps))
+        out = np.empty((count, plan.packed), b.dtype)
+        for matrix, to in zip(b, out, strict=True):
+            pack(to, matrix, plan.pack_work)
+        return out
 
-        return native.remember(
-            ("mm prepared", name, m, n, k, steps, slots),
-            lambda: matmul.plan(_spec(name), 1, m, n, k, (k, 1), steps, n, slots, True),
-        )
+    return packed
 
-    plan = plan_of(1)
-    packed, offsets = np.empty(plan.packed, b.dtype), np.zeros((1, 2), np.int64)
-    flags, scratch = np.zeros(slots, np.int64), np.empty(slots * plan.scratch, b.dtype)
-    pack(packed, b, plan.pack_work)
 
-    def multiply_into(a: Any, out: Any) -> None:
-        nonlocal scratch
-        plan = plan_of(a.shape[0])
-        if scratch.size < slots * plan.scratch:
-            scratch = np.empty(slots * plan.scratch, b.dtype)
-        main(out, a, b, packed, flags, scratch, offsets, 0, plan.work)
+def _packing_plan(name: str, k: int, n: int, steps: tuple[int, int]) -> Any:
+    from tocha.inductor.templates import matmul
 
-    return multiply_into
+    return matmul.plan(_spec(name), 1, 1, n, k, (k, 1), steps, n, 1, True)
 
 
 def _thin(

@@ -1,61 +1,156 @@
-"""The steps of an LSTM on native kernels (tocha.inductor.recurrent): one for what follows the product, one for its gradient."""
+"""Recurrent layers on native kernels (tocha.inductor.templates.recurrent): a direction's steps are one call, forward and backward.
+
+A function of `RUNS` gets a primitive's arrays and parameters and returns its results, or None for NumPy to compute them. Half types are
+computed in float32 and rounded once.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tocha import threads
 from tocha.backends import _native_products, native
+from tocha.dtypes import HALF_NP
 
 _FLOAT32 = np.dtype(np.float32)
-_PIECE = 2048  # elements worth a thread's while
+Arrays = dict[str, Any]
+Run = Callable[[list[Any], dict[str, Any]], Any]
 
 
-class Cell:
-    """The kernels of a type. Arrays are C-contiguous: (rows, n) states and (rows, 4n) gates."""
+@functools.cache
+def _spec(mode: str, forward: bool, full: bool) -> Any:
+    from tocha.inductor.templates import recurrent
 
-    def __init__(self, forward: Any, backward: Any) -> None:
-        self._forward, self._backward = forward, backward
-
-    def forward(self, gates: Any, gx: Any, product: Any, bias: Any, c: Any, cells: Any, h: Any, out: Any) -> None:
-        self._forward(gates, gx, product, bias, c, cells, h, out, _work(*c.shape))
-
-    def backward(self, d: Any, dc: Any, dh: Any, gates: Any, cells: Any, before: Any) -> None:
-        self._backward(d, dc, dh, gates, cells, before, _work(*dc.shape))
-
-    def products(self, rows: int, b: Any) -> Callable[[Any], Any]:
-        """A function that multiplies up to `rows` rows by b; it may reuse what it returned before."""
-        multiply = _native_products.prepared(b) if rows > _native_products.SWEEPS else None
-        if multiply is None:
-            return lambda a: self.product(a, b)
-        out = np.empty((rows, b.shape[1]), b.dtype)
-
-        def product(a: Any) -> Any:
-            found = out[: a.shape[0]]
-            multiply(a, found)
-            return found
-
-        return product
-
-    def product(self, a: Any, b: Any) -> Any:
-        found = _native_products.multiply(a, b)
-        return np.matmul(a, b) if found is None else found
+    return recurrent.Spec(mode, forward, full)
 
 
-def _work(rows: int, n: int) -> Any:
-    return native.remember(("lstm", rows, n), lambda: np.array([rows, max(1, _PIECE // n), n], np.int64))
-
-
-def lstm_cell(gates: Any, *others: Any) -> Cell | None:
-    """The kernels for a layer whose gates of all steps are an array like this, `others` its weight and states; None for NumPy to compute it."""
-    if gates.size < native.LEAST["row"] or not gates.flags.c_contiguous or any(a.dtype is not _FLOAT32 for a in (gates, *others)):
+def _kernel(spec: Any) -> Any:
+    modules = native.inductor()
+    if modules is None:
         return None
-    if native.inductor() is None:
-        return None
-    from tocha.inductor import recurrent
 
-    forward = native.kernel("lstm_cell", lambda: recurrent.forward("f32"))
-    backward = native.kernel("lstm_cell_backward", lambda: recurrent.backward("f32"))
-    return None if forward is None or backward is None else Cell(forward, backward)
+    def build() -> Any:
+        from tocha.inductor.templates import recurrent
+
+        return modules.entry.build_template("recurrent", spec.buffers, recurrent.SIZES, recurrent.code(spec))
+
+    return native.built(("recurrent", spec), build)
+
+
+def _spans(sizes: tuple[int, ...], reverse: bool) -> Any:
+    """(first row, number of rows) of each step in the order of the computation."""
+    spans = np.empty((len(sizes), 2), np.int64)
+    spans[:, 1] = sizes
+    spans[:, 0] = np.cumsum(spans[:, 1]) - spans[:, 1]
+    return np.ascontiguousarray(spans[::-1]) if reverse else spans
+
+
+def _steps(spec: Any, w: Any, params: dict[str, Any], arrays: Arrays) -> bool:
+    """Run a kernel, which writes those of `arrays` that it computes; False if there is none."""
+    sizes, reverse = params["sizes"], params["reverse"]
+    pack, main = _native_products.packing("f32"), _kernel(spec)
+    if main is None or pack is None:
+        return False
+    n, rows, slots = w.shape[1], sizes[0], threads.get_num_threads()
+    product = packed = arrays["dh" if "dh" in arrays else "h"]  # one of them is not read
+    given = spec.forward and len(sizes) == 1
+    if given:
+        product = _native_products.multiply(arrays["h"], w.T)
+        product = arrays["h"] @ w.T if product is None else product
+    elif spec.forward:
+        packed = pack(w.reshape(spec.gates, n, n).transpose(0, 2, 1))
+    else:
+        packed = pack(w[None])
+
+    def plan() -> Any:
+        from tocha.inductor.templates import recurrent
+
+        return recurrent.plan(spec, len(sizes), rows, n, slots, given)
+
+    work, scratch = native.remember(("recurrent", spec, len(sizes), rows, n, slots, given), plan)
+    spans = native.remember(("spans", sizes, reverse), lambda: _spans(sizes, reverse))
+    flags, room = np.zeros(slots, np.int64), np.empty(slots * scratch, _FLOAT32)
+    main(spans, packed, product, flags, room, *[arrays[name] for name in spec.arrays], work)
+    return True
+
+
+def _run(mode: str | None, compute: Callable[..., Any]) -> Run:
+    """`compute(mode, params, *arrays)` on row-major float32 arrays."""
+
+    def run(arrays: list[Any], params: dict[str, Any]) -> Any:
+        given = next(a for a in arrays if a is not None).dtype
+        if (given is not _FLOAT32 and given not in HALF_NP) or any(a is not None and a.dtype is not given for a in arrays):
+            return None
+        if not all(params["sizes"]):
+            return None
+        network = mode or ("relu" if params["relu"] else "tanh")
+        found = compute(network, params, *[None if a is None else np.ascontiguousarray(a, _FLOAT32) for a in arrays])
+        return found if given is _FLOAT32 or found is None else tuple([a.astype(given) for a in found])
+
+    return run
+
+
+def _forward(mode: str, params: dict[str, Any], gx: Any, w: Any, states: Arrays, **kept: int) -> Any:
+    """Outputs, final states and what backward needs, of so many columns; without rows if nothing is kept."""
+    keep = params.get("keep", False)
+    arrays = {"out": np.empty((gx.shape[0], w.shape[1]), _FLOAT32)}
+    for name, state in states.items():
+        arrays[name] = state if name == "bias" else state.copy()
+    for name, columns in kept.items():
+        arrays[name] = np.empty((gx.shape[0] if keep else 0, columns), _FLOAT32)
+    if not _steps(_spec(mode, True, keep), w, params, {"gx": gx, **arrays}):
+        return None
+    arrays.pop("bias", None)
+    return tuple(arrays.values())
+
+
+def _lstm(mode: str, params: dict[str, Any], gx: Any, w: Any, h0: Any, c0: Any) -> Any:
+    return _forward(mode, params, gx, w, {"h": h0, "c": c0}, gates=gx.shape[1], cells=w.shape[1])
+
+
+def _gru(mode: str, params: dict[str, Any], gx: Any, w: Any, bias: Any, h0: Any) -> Any:
+    bias = np.zeros(gx.shape[1], _FLOAT32) if bias is None else bias
+    return _forward(mode, params, gx, w, {"bias": bias, "h": h0}, gates=gx.shape[1], part=w.shape[1])
+
+
+def _elman(mode: str, params: dict[str, Any], gx: Any, w: Any, h0: Any) -> Any:
+    return _forward(mode, params, gx, w, {"h": h0})
+
+
+def _backward(mode: str, params: dict[str, Any], w: Any, g_out: Any, of_states: Arrays, like: Any, **arrays: Any) -> Any:
+    """The gradients of the gates' arguments, those of the recurrent product if they are others, and of the initial states."""
+    rows = next(a.shape[0] for name, a in arrays.items() if name in ("gates", "out"))
+    made = {name: np.empty((rows, w.shape[0]), _FLOAT32) for name in (("d_gx", "d") if mode == "gru" else ("d",))}
+    for name, gradient in of_states.items():
+        made[name] = np.zeros(like.shape, _FLOAT32) if gradient is None else gradient.copy()
+    full = g_out is not None
+    given = {"g_out": g_out} if full else {}
+    return tuple(made.values()) if _steps(_spec(mode, False, full), w, params, {**arrays, **given, **made}) else None
+
+
+def _lstm_backward(
+    mode: str, params: dict[str, Any], gates: Any, g_out: Any, g_h: Any, g_c: Any, w: Any, c0: Any, cells: Any
+) -> Any:
+    of_states = {"dh": g_h, "dc": g_c}
+    return _backward(mode, params, w, g_out, of_states, c0, gates=gates, cells=cells, states=cells, initial=c0)
+
+
+def _gru_backward(
+    mode: str, params: dict[str, Any], gates: Any, g_out: Any, g_h: Any, w: Any, h0: Any, out: Any, part: Any
+) -> Any:
+    return _backward(mode, params, w, g_out, {"dh": g_h}, h0, gates=gates, part=part, states=out, initial=h0)
+
+
+def _elman_backward(mode: str, params: dict[str, Any], out: Any, g_out: Any, g_h: Any, w: Any, h0: Any) -> Any:
+    return _backward(mode, params, w, g_out, {"dh": g_h}, h0, out=out)
+
+
+RUNS: dict[str, Run] = {
+    "lstm_layer": _run("lstm", _lstm), "lstm_layer_backward": _run("lstm", _lstm_backward),
+    "gru_layer": _run("gru", _gru), "gru_layer_backward": _run("gru", _gru_backward),
+    "rnn_layer": _run(None, _elman), "rnn_layer_backward": _run(None, _elman_backward),
+}  # fmt: skip

@@ -328,14 +328,6 @@ def resampled(*arguments: Any) -> Any:
     return native.resampling().resample(*arguments)
 
 
-# ---- recurrent layers
-
-
-def lstm_cell(*arrays: Any) -> Any:
-    """The kernels of an LSTM's steps (tocha.backends._native_recurrent), or None."""
-    return native.recurrent().lstm_cell(*arrays)
-
-
 # ---- order
 
 

@@ -24,10 +24,10 @@ from tocha.rng import box_muller
 # "row": softmax, layer norm, cross entropy; "spread": few elements among many, whose number the kernel asks itself; "copy": casts and choices.
 # "conv": multiply-adds of a convolution, whose kernels take 6 µs to enter (above this they were never slower than NumPy).
 # "index": elements moved to or from places that indices name, or scanned.
-# "pool": elements of a pooling's input, or of its gradient.
+# "pool": elements of a pooling's input, or of its gradient. "recurrent": gates of all steps of a recurrent layer.
 # "mm": elements of a product's first factor (tocha.backends._native_products says from how many multiply-adds on).
 LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "spread": 1, "copy": 16384, "conv": 32768,
-         "mm": 512, "index": 4096, "pool": 512}  # fmt: skip
+         "mm": 512, "index": 4096, "pool": 512, "recurrent": 512}  # fmt: skip
 SHORT_PRODUCT = 1 << 19  # multiply-adds of a product that BLAS's short call is left to (80 x 80 matrices)
 _forced = str(1 << 62) if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
 if _forced:
@@ -390,6 +390,7 @@ def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
         _native_pool,
         _native_prims,
         _native_products,
+        _native_recurrent,
         _native_rows,
         _native_search,
     )
@@ -405,6 +406,7 @@ def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
         _native_moves,
         scan,
         _native_products,
+        _native_recurrent,
         _native_attention,
         _native_pool,
         _native_search,
@@ -446,14 +448,6 @@ def resampling() -> Any:
     return _native_taps
 
 
-@functools.cache
-def recurrent() -> Any:
-    """The module of recurrent layers on kernels."""
-    from tocha.backends import _native_recurrent
-
-    return _native_recurrent
-
-
 def _normal_blocks(u: Any, mean: float, std: float) -> bool:
     """`box_muller.normal_blocks32` on a kernel; False where its bits would be others."""
     modules = inductor() if LEAST["row"] <= u.size and u.flags.c_contiguous else None
@@ -489,6 +483,7 @@ _BY_KIND = {
     "copy": "cast clone conv conv_input keep where tril triu flip",
     "index": "bag_maximum_place embedding gather index cumsum reversed_cumsum cumprod cummax cummin",
     "mm": "mm mv linear linear_backward flash_attention flash_attention_backward",
+    "recurrent": "lstm_layer lstm_layer_backward gru_layer gru_layer_backward rnn_layer rnn_layer_backward",
     "pool": """
         max_pool max_pool_values max_pool_coded max_pool_backward place adaptive_max_pool avg_pool avg_pool_backward
         grid_sample grid_sample_of_image grid_sample_of_grid""",

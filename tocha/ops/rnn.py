@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tocha.dispatch.override import INTERPRETERS
 from tocha.dispatch.registry import op
 from tocha.ops.dropout import dropout as drop
 from tocha.ops.matmul import linear
 from tocha.ops.shape import cat, stack
+from tocha.prims.contract import recording
 from tocha.prims.recurrent import gru_layer, lstm_layer, rnn_layer
 from tocha.tensor import Tensor
 
@@ -116,11 +118,14 @@ def _run_direction(
     w_hh, b_hh, w_hr = weights
     if w_hr is not None:
         return run_steps(mode, gx, state, sizes, reverse, weights)
+    keep = bool(INTERPRETERS) or recording(gx, w_hh, b_hh, *state)
+    if mode != "GRU" and b_hh is not None:
+        gx = gx + b_hh
     if mode == "LSTM":
-        return lstm_layer(gx, w_hh, b_hh, *state, sizes=sizes, reverse=reverse)[:3]
+        return lstm_layer(gx, w_hh, *state, sizes=sizes, reverse=reverse, keep=keep)[:3]
     if mode == "GRU":
-        return gru_layer(gx, w_hh, b_hh, *state, sizes=sizes, reverse=reverse)[:2]
-    return rnn_layer(gx, w_hh, b_hh, *state, sizes=sizes, reverse=reverse, relu=mode == "RNN_RELU")
+        return gru_layer(gx, w_hh, b_hh, *state, sizes=sizes, reverse=reverse, keep=keep)[:2]
+    return rnn_layer(gx, w_hh, *state, sizes=sizes, reverse=reverse, relu=mode == "RNN_RELU")
 
 
 def _run_layers(
@@ -158,6 +163,8 @@ def _run_layers(
             weights = tuple(params[cell * per_cell : (cell + 1) * per_cell])
             w_ih, w_hh = weights[:2]
             b_ih, b_hh = weights[2:4] if has_biases else (None, None)
+            if has_biases and mode != "GRU":
+                b_ih, b_hh = b_ih + b_hh, None  # both are added to the same sums
             gx = linear(x, w_ih, b_ih)
             if batch_sizes is None:
                 gx = gx.flatten(0, 1)

@@ -4,7 +4,7 @@ gradient.
 The inputs are already projected: `gx` (Σ sizes, gates·H) holds the steps one after the other, `sizes` the
 number of sequences that reach each step, never increasing. A state row outside a step's size keeps its
 value, which is what finished sequences need going forward and ones that have not begun need going backward
-in time.
+in time. A bias is part of `gx`, but for the GRU's, where the reset gate multiplies it.
 
 A sigmoid is computed as (1 + tanh(x/2))/2, with the factor 1/2 put into weights and inputs beforehand.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
-from tocha.prims.contract import recording
+from tocha.prims.contract import mm, recording
 
 Sizes = tuple[int, ...]
 
@@ -30,8 +30,12 @@ def _spans(sizes: Sizes, reverse: bool) -> list[tuple[int, int]]:
     return spans[::-1] if reverse else spans
 
 
-def _previous(xp: Any, states: Any, initial: Any, sizes: Sizes, reverse: bool) -> Any:
-    """The state before each step, laid out as `states`, the states after each."""
+def _previous(join: Any, states: Any, initial: Any, sizes: Sizes, reverse: bool) -> Any:
+    """The state before each step, laid out as `states`, the states after each, by `join(parts)`; arrays or tensors."""
+    first = sizes[0]
+    if sizes[-1] == first:
+        rows = first * (len(sizes) - 1)
+        return join([states[first:], initial] if reverse else [initial, states[:rows]])
     spans = _spans(sizes, False)
     parts = []
     for t, n in enumerate(sizes):
@@ -43,17 +47,25 @@ def _previous(xp: Any, states: Any, initial: Any, sizes: Sizes, reverse: bool) -
         parts.append(states[start : start + min(n, size)])
         if size < n:
             parts.append(initial[size:n])
-    return xp.concatenate(parts, 0)
+    return join(parts)
+
+
+def _of_weight(d: Any, out: Any, h0: Any, sizes: Sizes, reverse: bool) -> Any:
+    """The recurrent weight's gradient, from that of its products with the states."""
+    from tocha.ops.shape import cat
+
+    return mm(d, _previous(cat, out.detach(), h0, sizes, reverse), ta=True, tb=False)
 
 
 def _formula(mode: str, g: Sequence[Any], inputs: Sequence[Any], needs: Any, sizes: Sizes, reverse: bool) -> list[Any]:
-    """The gradients from ordinary operators, so that they can be differentiated again."""
+    """The gradients from ordinary operators, so that they can be differentiated again. `inputs`: gx, weight, bias or None, states."""
     from tocha.autograd.engine import grad
     from tocha.ops.rnn import run_steps
 
     gx, w_hh, b_hh, *state = inputs
     results = run_steps(mode, gx, tuple(state), sizes, reverse, (w_hh, b_hh, None))
     used = [(out, of_out) for out, of_out in zip(results, g) if of_out is not None]
+    inputs = [x for i, x in enumerate(inputs) if i != 2 or mode == "GRU"]
     wanted = [i for i, need in enumerate(needs) if need]
     found = grad(
         [out for out, _ in used],
@@ -76,66 +88,37 @@ def _start(xp: Any, gradient: Any, like: Any) -> Any:
 # ---- LSTM
 
 
-def _lstm_infer(gx: Any, w_hh: Any, b_hh: Any, h0: Any, c0: Any, *, sizes: Any, reverse: Any) -> list[MetaArray]:
-    steps = MetaArray((gx.shape[0], w_hh.shape[1]), gx.dtype)
+def _lstm_infer(gx: Any, w_hh: Any, h0: Any, c0: Any, *, sizes: Any, reverse: Any, keep: Any) -> list[MetaArray]:
+    rows, n = gx.shape[0], w_hh.shape[1]
     state = MetaArray(h0.shape, gx.dtype)
-    return [steps, state, state, MetaArray(gx.shape, gx.dtype), steps]
+    kept = [MetaArray((rows if keep else 0, columns), gx.dtype) for columns in (gx.shape[1], n)]
+    return [MetaArray((rows, n), gx.dtype), state, state, *kept]
 
 
 def _lstm_vjp(
-    g: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, c0: Any, out: Any, gates: Any, cells: Any,
-    *, sizes: Any, reverse: Any, needs: Any,
-) -> Any:  # fmt: skip
-    if recording(*g[:3], gx, w_hh, b_hh, h0, c0):
-        return _formula("LSTM", g, (gx, w_hh, b_hh, h0, c0), needs, sizes, reverse)
-    return lstm_layer_backward(
-        g[0],
-        g[1],
-        g[2],
-        w_hh,
-        h0,
-        c0,
-        out.detach(),
-        gates.detach(),
-        cells.detach(),
-        sizes=sizes,
-        reverse=reverse,
-    )
+    g: Any, gx: Any, w_hh: Any, h0: Any, c0: Any, out: Any, gates: Any, cells: Any, *, sizes: Any, reverse: Any, needs: Any
+) -> Any:
+    if recording(*g[:3], gx, w_hh, h0, c0):
+        return _formula("LSTM", g, (gx, w_hh, None, h0, c0), needs, sizes, reverse)
+    span = {"sizes": sizes, "reverse": reverse}
+    d, of_h, of_c = lstm_layer_backward(gates.detach(), g[0], g[1], g[2], w_hh, c0, cells.detach(), **span)
+    return d, _of_weight(d, out, h0, **span) if needs[1] else None, of_h, of_c
 
 
 @prim("lstm_layer", "recurrent", outputs=("out", "h", "c", "gates", "cells"), vjp=_lstm_vjp, infer=_lstm_infer)
-def lstm_layer(xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, c0: Any, *, sizes: Sizes, reverse: bool) -> Any:
-    """All hidden states, final hidden and cell state; then the gates i, f, g, o and cells of all steps."""
+def lstm_layer(xp: Any, gx: Any, w_hh: Any, h0: Any, c0: Any, *, sizes: Sizes, reverse: bool, keep: bool) -> Any:
+    """All hidden states, final hidden and cell state; then, for backward if `keep`, the gates i, f, g, o and cells of all steps."""
     n_hidden = w_hh.shape[1]
     out = xp.empty((gx.shape[0], n_hidden), gx.dtype)
     cells = xp.empty_like(out)
     h, c = h0.copy("C"), c0.copy("C")
-    kernels = xp.lstm_cell(gx, w_hh, h0, c0)
-    if kernels is None:
-        gates = _lstm_steps(xp, gx, w_hh, b_hh, h, c, out, cells, _spans(sizes, reverse))
-        return out, h, c, gates, cells
-    gates, product = xp.empty_like(gx), kernels.products(h.shape[0], w_hh.T)
-    bias = xp.zeros(4 * n_hidden, gx.dtype) if b_hh is None else xp.ascontiguousarray(b_hh, gx.dtype)
-    for start, n in _spans(sizes, reverse):
-        rows = slice(start, start + n)
-        kernels.forward(gates[rows], gx[rows], product(h[:n]), bias, c[:n], cells[rows], h[:n], out[rows])
-    return out, h, c, gates, cells
-
-
-def _lstm_steps(
-    xp: Any, gx: Any, w_hh: Any, b_hh: Any, h: Any, c: Any, out: Any, cells: Any, spans: list[tuple[int, int]]
-) -> Any:
-    """The gates of all steps; states, outputs and cells are written."""
-    n_hidden = w_hh.shape[1]
     i, f, g, o = (slice(k * n_hidden, (k + 1) * n_hidden) for k in range(4))
     scale = xp.full(4 * n_hidden, 0.5, gx.dtype)
     scale[g] = 1
     shift = 1 - scale
     gates = gx * scale
-    if b_hh is not None:
-        gates += b_hh * scale
     w = (w_hh * scale[:, None]).T
-    for start, n in spans:
+    for start, n in _spans(sizes, reverse):
         rows = slice(start, start + n)
         gate, cell, hidden = gates[rows], cells[rows], out[rows]
         gate += xp.matmul(h[:n], w)
@@ -148,41 +131,29 @@ def _lstm_steps(
         hidden *= gate[:, o]
         h[:n] = hidden
         c[:n] = cell
-    return gates
+    return out, h, c, *((gates, cells) if keep else (gates[:0].copy(), cells[:0].copy()))
 
 
-@prim("lstm_layer_backward", "recurrent", outputs=("gx", "w_hh", "b_hh", "h0", "c0"))
+@prim("lstm_layer_backward", "recurrent", outputs=("gx", "h0", "c0"))
 def lstm_layer_backward(
-    xp: Any, g_out: Any, g_h: Any, g_c: Any, w_hh: Any, h0: Any, c0: Any, out: Any, gates: Any, cells: Any,
-    *, sizes: Sizes, reverse: bool,
-) -> Any:  # fmt: skip
-    """Gradients of `lstm_layer`; without a kernel, factors that don't depend on later steps are computed beforehand."""
-    before = _previous(xp, cells, c0, sizes, reverse)
-    dh, dc = _start(xp, g_h, h0), _start(xp, g_c, c0)
-    kernels = xp.lstm_cell(gates, w_hh, h0, c0)
-    before_step = None if kernels is None else kernels.products(dh.shape[0], w_hh)
-    into_cell: Any = None
-    if kernels is None:
-        d, into_cell = _lstm_factors(xp, gates, cells, before)
-    else:
-        d = xp.empty_like(gates)
+    xp: Any, gates: Any, g_out: Any, g_h: Any, g_c: Any, w_hh: Any, c0: Any, cells: Any, *, sizes: Sizes, reverse: bool
+) -> Any:
+    """Gradients of `lstm_layer` by all but the weight; factors that don't depend on later steps are computed beforehand."""
+    before = _previous(xp.concatenate, cells, c0, sizes, reverse)
+    dh, dc = _start(xp, g_h, c0), _start(xp, g_c, c0)
+    d, into_cell = _lstm_factors(xp, gates, cells, before)
     by_gate = d.reshape(-1, 4, w_hh.shape[1])
     for start, n in reversed(_spans(sizes, reverse)):
         rows = slice(start, start + n)
         dhn, dcn, gate = dh[:n], dc[:n], by_gate[rows]
         if g_out is not None:
             dhn += g_out[rows]
-        if kernels is not None and before_step is not None:
-            kernels.backward(d[rows], dcn, dhn, gates[rows], cells[rows], before[rows])
-            dhn[...] = before_step(d[rows])
-            continue
         dcn += dhn * into_cell[rows]
         gate[:, :3] *= dcn[:, None]
         gate[:, 3] *= dhn
         dcn *= gates[rows, w_hh.shape[1] : 2 * w_hh.shape[1]]
         xp.matmul(d[rows], w_hh, out=dhn)
-    product = xp.matmul if kernels is None else kernels.product
-    return d, product(d.T, _previous(xp, out, h0, sizes, reverse)), xp.reduce_add(d, axis=0), dh, dc
+    return d, dh, dc
 
 
 def _lstm_factors(xp: Any, gates: Any, cells: Any, before: Any) -> tuple[Any, Any]:
@@ -203,9 +174,10 @@ def _lstm_factors(xp: Any, gates: Any, cells: Any, before: Any) -> tuple[Any, An
 # ---- GRU
 
 
-def _gru_infer(gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Any, reverse: Any) -> list[MetaArray]:
-    steps = MetaArray((gx.shape[0], w_hh.shape[1]), gx.dtype)
-    return [steps, MetaArray(h0.shape, gx.dtype), MetaArray(gx.shape, gx.dtype), steps]
+def _gru_infer(gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Any, reverse: Any, keep: Any) -> list[MetaArray]:
+    rows, n = gx.shape[0], w_hh.shape[1]
+    kept = [MetaArray((rows if keep else 0, columns), gx.dtype) for columns in (gx.shape[1], n)]
+    return [MetaArray((rows, n), gx.dtype), MetaArray(h0.shape, gx.dtype), *kept]
 
 
 def _gru_vjp(
@@ -214,14 +186,15 @@ def _gru_vjp(
 ) -> Any:  # fmt: skip
     if recording(*g[:2], gx, w_hh, b_hh, h0):
         return _formula("GRU", g, (gx, w_hh, b_hh, h0), needs, sizes, reverse)
-    return gru_layer_backward(
-        g[0], g[1], w_hh, h0, out.detach(), gates.detach(), hidden_part.detach(), sizes=sizes, reverse=reverse
-    )
+    span = {"sizes": sizes, "reverse": reverse}
+    of_gx, d, of_h = gru_layer_backward(gates.detach(), g[0], g[1], w_hh, h0, out.detach(), hidden_part.detach(), **span)
+    of_w = _of_weight(d, out, h0, **span) if needs[1] else None
+    return of_gx, of_w, d.sum(0) if needs[2] else None, of_h
 
 
 @prim("gru_layer", "recurrent", outputs=("out", "h", "gates", "hidden_part"), vjp=_gru_vjp, infer=_gru_infer)
-def gru_layer(xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Sizes, reverse: bool) -> Any:
-    """Hidden states of all steps, final one; then the gates r, z, n and W_hn·h + b_hn of all steps."""
+def gru_layer(xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Sizes, reverse: bool, keep: bool) -> Any:
+    """Hidden states of all steps, final one; then, for backward if `keep`, the gates r, z, n and W_hn·h + b_hn of all steps."""
     n_hidden = w_hh.shape[1]
     sigmoids, new = slice(0, 2 * n_hidden), slice(2 * n_hidden, 3 * n_hidden)
     scale = xp.full(3 * n_hidden, 0.5, gx.dtype)
@@ -252,18 +225,17 @@ def gru_layer(xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Sizes, 
         hidden *= rz[:, n_hidden:]
         hidden += candidate
         h[:n] = hidden
-    return out, h, gates, hidden_part
+    return out, h, *((gates, hidden_part) if keep else (gates[:0].copy(), hidden_part[:0].copy()))
 
 
-@prim("gru_layer_backward", "recurrent", outputs=("gx", "w_hh", "b_hh", "h0"))
+@prim("gru_layer_backward", "recurrent", outputs=("gx", "product", "h0"))
 def gru_layer_backward(
-    xp: Any, g_out: Any, g_h: Any, w_hh: Any, h0: Any, out: Any, gates: Any, hidden_part: Any,
-    *, sizes: Sizes, reverse: bool,
-) -> Any:  # fmt: skip
-    """Gradients of `gru_layer`; factors that don't depend on later steps are computed beforehand."""
+    xp: Any, gates: Any, g_out: Any, g_h: Any, w_hh: Any, h0: Any, out: Any, hidden_part: Any, *, sizes: Sizes, reverse: bool
+) -> Any:
+    """Gradients of `gru_layer` by gx, the recurrent product and h0; factors that don't depend on later steps are computed beforehand."""
     n_hidden = w_hh.shape[1]
     r, z, new = (gates[:, k * n_hidden : (k + 1) * n_hidden] for k in range(3))
-    previous = _previous(xp, out, h0, sizes, reverse)
+    previous = _previous(xp.concatenate, out, h0, sizes, reverse)
     into_new = (1 - z) * (1 - new * new)
     d = xp.empty_like(gates)  # by the recurrent product, whose third part enters multiplied by r
     by_gate = d.reshape(-1, 3, n_hidden)
@@ -281,42 +253,29 @@ def gru_layer_backward(
         by_gate[rows] *= dhn[:, None]
         dhn *= z[rows]
         dhn += xp.matmul(d[rows], w_hh)
-    of_w, of_b = xp.matmul(d.T, previous), xp.reduce_add(d, axis=0)
-    by_gate[:, 2] = total * into_new
-    return d, of_w, of_b, dh
+    of_gx = d.copy()
+    of_gx[:, 2 * n_hidden :] = total * into_new
+    return of_gx, d, dh
 
 
 # ---- Elman network
 
 
-def _rnn_infer(gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Any, reverse: Any, relu: Any) -> list[MetaArray]:
+def _rnn_infer(gx: Any, w_hh: Any, h0: Any, *, sizes: Any, reverse: Any, relu: Any) -> list[MetaArray]:
     return [MetaArray(gx.shape, gx.dtype), MetaArray(h0.shape, gx.dtype)]
 
 
-def _rnn_vjp(
-    g: Any,
-    gx: Any,
-    w_hh: Any,
-    b_hh: Any,
-    h0: Any,
-    out: Any,
-    *,
-    sizes: Any,
-    reverse: Any,
-    relu: Any,
-    needs: Any,
-) -> Any:
-    if recording(*g[:2], gx, w_hh, b_hh, h0):
-        mode = "RNN_RELU" if relu else "RNN_TANH"
-        return _formula(mode, g, (gx, w_hh, b_hh, h0), needs, sizes, reverse)
-    return rnn_layer_backward(g[0], g[1], w_hh, h0, out.detach(), sizes=sizes, reverse=reverse, relu=relu)
+def _rnn_vjp(g: Any, gx: Any, w_hh: Any, h0: Any, out: Any, *, sizes: Any, reverse: Any, relu: Any, needs: Any) -> Any:
+    if recording(*g[:2], gx, w_hh, h0):
+        return _formula("RNN_RELU" if relu else "RNN_TANH", g, (gx, w_hh, None, h0), needs, sizes, reverse)
+    d, of_h = rnn_layer_backward(out.detach(), g[0], g[1], w_hh, h0, sizes=sizes, reverse=reverse, relu=relu)
+    return d, _of_weight(d, out, h0, sizes, reverse) if needs[1] else None, of_h
 
 
 @prim("rnn_layer", "recurrent", outputs=("out", "h"), vjp=_rnn_vjp, infer=_rnn_infer)
-def rnn_layer(xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Sizes, reverse: bool, relu: bool) -> Any:
-    """Hidden states of all steps, final one: h = tanh (or relu) of gx + W_hh·h + b_hh."""
-    out = gx.copy() if b_hh is None else gx + b_hh
-    w, h = w_hh.T, h0.copy()
+def rnn_layer(xp: Any, gx: Any, w_hh: Any, h0: Any, *, sizes: Sizes, reverse: bool, relu: bool) -> Any:
+    """Hidden states of all steps, final one: h = tanh (or relu) of gx + W_hh·h."""
+    out, w, h = gx.copy(), w_hh.T, h0.copy()
     for start, n in _spans(sizes, reverse):
         hidden = out[start : start + n]
         hidden += xp.matmul(h[:n], w)
@@ -328,11 +287,11 @@ def rnn_layer(xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Sizes, 
     return out, h
 
 
-@prim("rnn_layer_backward", "recurrent", outputs=("gx", "w_hh", "b_hh", "h0"))
+@prim("rnn_layer_backward", "recurrent", outputs=("gx", "h0"))
 def rnn_layer_backward(
-    xp: Any, g_out: Any, g_h: Any, w_hh: Any, h0: Any, out: Any, *, sizes: Sizes, reverse: bool, relu: bool
+    xp: Any, out: Any, g_out: Any, g_h: Any, w_hh: Any, h0: Any, *, sizes: Sizes, reverse: bool, relu: bool
 ) -> Any:
-    """Gradients of `rnn_layer`."""
+    """Gradients of `rnn_layer` by all but the weight."""
     d = (out > 0).astype(out.dtype) if relu else 1 - out * out
     dh = _start(xp, g_h, h0)
     for start, n in reversed(_spans(sizes, reverse)):
@@ -342,4 +301,4 @@ def rnn_layer_backward(
             dhn += g_out[rows]
         d[rows] *= dhn
         xp.matmul(d[rows], w_hh, out=dhn)
-    return d, xp.matmul(d.T, _previous(xp, out, h0, sizes, reverse)), xp.reduce_add(d, axis=0), dh
+    return d, dh

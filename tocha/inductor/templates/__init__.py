@@ -1,4 +1,4 @@
-"""Kernels whose loops are written by hand: matrix products, attention and convolutions.
+"""Kernels whose loops are written by hand: matrix products, attention, recurrent layers and convolutions.
 
     builder    LLVM IR of functions, written with Python's operators and blocks
     gemm       the register tile of this CPU, vectors, and the convolutions' microkernel
@@ -9,6 +9,7 @@
     thin       products with few rows, whose right factor is read as it lies
     attention  attention without its matrix of scores
     attention_backward  its gradient, which makes the scores again
+    recurrent  a recurrent layer's steps: product and cell, forward and backward
     windows    scratch memory and the packing of an input's windows for all convolutions
     runs       tiles of a packed box and the outputs in them
     conv       convolution and its input gradient as implicit matrix products
@@ -17,5 +18,5 @@
     maxima     max pooling and its gradient
 
 A module here describes kernels and plans calls (which numbers a kernel gets for which shapes); `tocha.backends._native_conv`,
-`_native_products` and `_native_attention` run them.
+`_native_products`, `_native_attention` and `_native_recurrent` run them.
 """
