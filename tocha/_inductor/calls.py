@@ -123,19 +123,20 @@ _SMALL: dict[tuple[bool, bool], Call] = {
 
 
 def _conv(node: Node) -> Call | None:
-    """With a constant weight, which is packed once."""
-    x, weight, bias = node.args
-    if (
-        weight.target is not run.constant
-        or (bias is not None and bias.target is not run.constant)
-        or x.meta["val"].dtype not in PLAIN
-    ):
+    """A constant weight is packed once; in inference, Winograd's algorithm serves where it pays."""
+    x, weight, bias = (None if a is None else a.meta["val"] for a in node.args)
+    constant = all(a is None or a.target is run.constant for a in node.args[1:])
+    if x.dtype not in PLAIN or weight.dtype is not x.dtype or (bias is not None and bias.dtype is not x.dtype):
         return None
-    kwargs, otherwise, forward, kept = node.kwargs, by_eager(node), _native_conv.forward, dict[Any, Any]()
-    sizes = shape_of(node)[2:]
+    kwargs, otherwise, kept = node.kwargs, by_eager(node), dict[Any, Any]() if constant else None
+    forward, winograd, sizes = _native_conv.forward, _native_conv.winograd, shape_of(node)[2:]
+    padding = kwargs["padding"]
+    quick = node.graph.meta.get("part") == "inference" and _native_conv.suits_winograd(x, weight, sizes=sizes, kept=constant, **kwargs)
 
     def call(x: Any, weight: Any, bias: Any) -> Any:
-        out = forward(x, weight, bias, sizes=sizes, kept=kept, **kwargs)
+        out = winograd(x, weight, bias, padding=padding, sizes=sizes, kept=kept) if quick else None
+        if out is None:
+            out = forward(x, weight, bias, sizes=sizes, kept=kept, **kwargs)
         return otherwise(x, weight, bias) if out is None else out
 
     return call

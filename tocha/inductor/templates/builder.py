@@ -139,6 +139,11 @@ class Function:
     def store(self, value: Any, pointer: Value, align: int, type: str | None = None) -> None:
         self.emit(f"store {type or value.type} {name_of(value)}, ptr {pointer.name}, align {align}")
 
+    def prefetch(self, pointer: Value, ahead: int) -> None:
+        """Have memory that will be read, `ahead` bytes after `pointer`, brought to the cache; it may lie outside of any array."""
+        place = self.op(f"getelementptr i8, ptr {pointer.name}, i64 {ahead}", "ptr")
+        self.call("llvm.prefetch.p0", "void", ("ptr", place), ("i32", 0), ("i32", 3), ("i32", 1), declare=True)
+
     def word(self, pointer: Value, index: Any) -> Value:
         """An element of an int64 array."""
         return self.load("i64", self.at(pointer, index, "i64"), 8)
@@ -162,6 +167,12 @@ class Function:
         return self.op(text, result)
 
     # ---- blocks
+
+    def array(self, count: int, type: str) -> Value:
+        """Memory of the function's own, aligned to 64 bytes."""
+        slot = self.fresh()
+        self.slots.append(f"  {slot} = alloca [{count} x {type}], align 64")
+        return Value(self, slot, "ptr")
 
     def variable(self, start: Any, type: str = "i64") -> Variable:
         return Variable(self, type, start)

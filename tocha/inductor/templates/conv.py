@@ -186,7 +186,7 @@ def pack_inside(g: Geometry) -> Function:
         start = place.get()
         taps, words = f.word(s.table, start), f.at(s.table, start + 2, "i64")
         to = v.at(f["to"], f.word(s.table, start + 1) // s.channels * f["count"])
-        _call_pack_rows(f, source, s.weight_o, s.weight_c, f["count"], taps, words, s.outputs, f["chunk"], end, to, s.straight)
+        call_pack_rows(f, source, s.weight_o, s.weight_c, f["count"], taps, words, s.outputs, f["chunk"], end, to, s.straight)
         place.set(start + 2 + taps)
     return f
 
@@ -194,7 +194,7 @@ def pack_inside(g: Geometry) -> Function:
 _ROW_TYPES = ("ptr", "i64", "i64", "i64", "i64", "ptr", "i64", "i64", "i64", "ptr", "i64")
 
 
-def _call_pack_rows(f: Function, *arguments: Any) -> None:
+def call_pack_rows(f: Function, *arguments: Any) -> None:
     f.call("pack_rows", "void", *zip(_ROW_TYPES, arguments, strict=True))
 
 
@@ -224,7 +224,9 @@ def pack_rows(g: Geometry) -> Function:
         singly()
     else:
         zero = f.variable(0).get()
-        f.choose(f["straight"].equals(1), lambda: blocks(f["weight"], zero, functools.partial(_pack_lines, f, v, count * taps)), singly)
+        f.choose(
+            f["straight"].equals(1), lambda: blocks(f["weight"], zero, functools.partial(_pack_lines, f, v, count * taps)), singly
+        )
     return f
 
 
@@ -257,7 +259,7 @@ def pack_weight(g: Geometry) -> str:
             with f.loop(0, channels, block) as c0:
                 count = f.min(channels - c0, block)
                 to = v.at(target, c0 * taps * padded_outputs)
-                _call_pack_rows(
+                call_pack_rows(
                     f, v.far(source, c0 * step_c), step_o, step_c, count, taps, words, outputs, start_row, end_row, to, s.straight
                 )
             place.set(start + 2 + taps)
@@ -279,6 +281,8 @@ def _pack_lines(f: Function, v: Vectors, steps: Value, height: int, lines: list[
 
     whole = steps // n * n
     with f.loop(0, whole, n) as k0:
+        for line in lines:
+            f.prefetch(v.far(line, k0), 2 * n * v.g.align)
         for _, store in square(k0, None):
             store()
     with f.when(whole < steps):
@@ -453,7 +457,8 @@ def plan(
         "weight_group": packed_group, "hold_at": hold_at, "hold_phase": hold_phase, "tall": tall, "across": kernel[2],
         "dense": int(most * block <= _STEPS and _pays(size, plane, min(chunk, rows), g)), "scratch_size": scratch, "slots": slots,
         "x_group": x_group or channels * x_strides[1], "x_n": x_strides[0], "x_c": x_strides[1],
-        "inside": inside_at, "taps_at": len(table), "straight": straight, "weight_from": weight_group, "weight_o": weight_steps[0], "weight_c": weight_steps[1],
+        "inside": inside_at, "taps_at": len(table), "straight": straight, "weight_from": weight_group,
+        "weight_o": weight_steps[0], "weight_c": weight_steps[1],
         "out_n": out_strides[0], "out_c": out_strides[1], "box_n": size[0], "count_n": counts[0],
     }  # fmt: skip
     for i, axis in enumerate("dhw"):

@@ -28,6 +28,7 @@ from tocha.inductor.templates import epilogue
 from tocha.inductor.templates.builder import Function, Value
 from tocha.inductor.templates.expressions import constant, convert
 
+_AHEAD = 8192  # bytes before the microkernel that the left operand, read once, is fetched from memory
 LETTER = {"float": "f32", "double": "f64", "i32": "i32", "i64": "i64"}
 ITEM = {"float": 4, "double": 8, "i32": 4, "i64": 8}
 
@@ -262,6 +263,7 @@ def micro(g: Geometry, rows: int, vectors: int) -> Function:
     with f.loop(0, f["k"]) as k:
         b = v.at(f["b"], f.word(f["offsets"], k))
         a = v.at(f["a"], k * rows)
+        f.prefetch(a, _AHEAD)
         columns = [v.load(v.at(b, j * g.lanes)) for j in range(vectors)]
         for r in range(rows):
             factor = v.splat(v.one(v.at(a, r)))

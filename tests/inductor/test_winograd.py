@@ -1,0 +1,105 @@
+"""Winograd's algorithm: shapes that no tile or block fits evenly, its error beside the direct kernel's, and numbers that aren't finite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tocha import threads
+from tocha.backends import _native_conv as kernels
+
+ONES: Any = {"stride": (1, 1), "dilation": (1, 1), "groups": 1}
+
+
+def given(shape: tuple[int, ...], outputs: int, padding: Any, dtype: str = "f") -> tuple[Any, ...]:
+    rng = np.random.default_rng(sum(shape) + outputs)
+    x, bias = rng.standard_normal(shape).astype(dtype), rng.standard_normal(outputs).astype(dtype)
+    weight = rng.standard_normal((outputs, shape[1], 3, 3)).astype(dtype)
+    sizes = tuple(n + low + high - 2 for n, (low, high) in zip(shape[2:], padding, strict=True))
+    return x, weight, bias, sizes
+
+
+def directly(x: Any, weight: Any, bias: Any, padding: Any, sizes: Any) -> Any:
+    return kernels.forward(x, weight, bias, padding=padding, sizes=sizes, **ONES)
+
+
+ONE = ((1, 1), (1, 1))
+CASES = [
+    ((1, 3, 8, 8), 5, ONE), ((2, 17, 9, 13), 30, ONE), ((3, 70, 7, 7), 50, ONE), ((1, 4, 1, 1), 4, ONE), ((1, 5, 3, 40), 13, ((0, 0), (0, 0))),
+    ((2, 8, 33, 70), 12, ((2, 0), (0, 3))), ((1, 6, 2, 3), 7, ((5, 4), (6, 2))), ((5, 12, 14, 1), 24, ONE), ((1, 33, 31, 66), 1, ONE),
+    ((40, 1, 5, 5), 9, ONE),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["f", "d"])
+@pytest.mark.parametrize(("shape", "outputs", "padding"), CASES)
+def test_shapes(shape: tuple[int, ...], outputs: int, padding: Any, dtype: str) -> None:
+    x, weight, bias, sizes = given(shape, outputs, padding, dtype)
+    want = directly(x.astype("d"), weight.astype("d"), bias.astype("d"), padding, sizes)
+    got = kernels.winograd(x, weight, bias, padding=padding, sizes=sizes)
+    assert got.shape == want.shape and got.dtype == x.dtype
+    np.testing.assert_allclose(got, want, rtol=0, atol=np.abs(want).max() * (1e-12 if dtype == "d" else 1e-5))
+
+
+def test_strides_of_samples_channels_and_rows() -> None:
+    x, weight, _, sizes = given((2, 10, 12, 11), 8, ONE)
+    wide = np.full((4, 20, 15, 30), np.nan, "f")
+    wide[::2, 1::2, 2:-1, 5:16] = x
+    seen = wide[::2, 1::2, 2:-1, 5:16]
+    assert (
+        kernels.winograd(seen, weight, None, padding=ONE, sizes=sizes)
+        == kernels.winograd(x, weight, None, padding=ONE, sizes=sizes)
+    ).all()
+
+
+@pytest.mark.parametrize("shape", [(2, 64, 28, 28), (1, 256, 14, 14)])
+def test_error_is_that_of_direct_sums(shape: tuple[int, ...]) -> None:
+    x, weight, bias, sizes = given(shape, 64, ONE)
+    exact = directly(x.astype("d"), weight.astype("d"), bias.astype("d"), ONE, sizes)
+
+    def error(found: Any) -> float:
+        return float(np.sqrt(((found - exact) ** 2).mean()))
+
+    assert error(kernels.winograd(x, weight, bias, padding=ONE, sizes=sizes)) < 2 * error(directly(x, weight, bias, ONE, sizes))
+
+
+def test_threads_and_packed_weights_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight, bias, sizes = given((3, 40, 19, 21), 130, ONE)
+    kept: dict[Any, Any] = {}
+    one, again, third = (kernels.winograd(x, weight, bias, padding=ONE, sizes=sizes, kept=k) for k in (None, kept, kept))
+    monkeypatch.setattr(threads, "get_num_threads", lambda: 4)
+    four = kernels.winograd(x, weight, bias, padding=ONE, sizes=sizes)
+    assert (one == again).all() and (one == third).all() and (one == four).all()
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("place", [(0, 0, 0, 0), (1, 7, 8, 9), (0, 3, 8, 4)])
+def test_sums_that_are_not_finite_are_left_to_others(value: float, place: tuple[int, ...]) -> None:
+    x, weight, bias, sizes = given((2, 8, 9, 10), 6, ONE)
+    x[place] = value
+    assert kernels.winograd(x, weight, bias, padding=ONE, sizes=sizes) is None
+    assert kernels.winograd(x, np.zeros_like(weight), None, padding=ONE, sizes=sizes) is None
+    weight[3, 2, 1, 1] = value
+    assert kernels.winograd(np.ones_like(x), weight, bias, padding=ONE, sizes=sizes) is None
+
+
+def test_sums_that_are_finite_but_for_the_transforms() -> None:
+    x, weight, _, sizes = given((1, 8, 9, 10), 6, ONE)
+    x *= 0
+    x[0, 2, 4, 4] = 3e38
+    weight /= 2 * np.abs(weight).max()
+    assert np.isfinite(directly(x, weight, None, ONE, sizes)).all()
+    got = kernels.winograd(x, weight, None, padding=ONE, sizes=sizes)
+    assert got is None or np.isfinite(got).all()
+
+
+def test_what_suits() -> None:
+    x, weight, _, sizes = given((1, 64, 56, 56), 64, ONE)
+    call = dict(ONES, padding=ONE, sizes=sizes, kept=False)
+    assert kernels.suits_winograd(x, weight, **call)
+    assert not kernels.suits_winograd(x.astype(np.float16), weight, **call)
+    assert not kernels.suits_winograd(x.transpose(0, 1, 3, 2), weight, **call)
+    assert not kernels.suits_winograd(x, weight, **{**call, "stride": (1, 2)})
+    assert not kernels.suits_winograd(x[:, :, :4, :4], weight, **{**call, "sizes": (4, 4)})

@@ -1,0 +1,267 @@
+"""3 x 3 convolutions of stride 1 with 16 products for 2 x 2 outputs instead of 36: Winograd's F(2 x 2, 3 x 3).
+
+A tile of 4 x 4 inputs gives 2 x 2 outputs. Inputs and weights are transformed by sums, multiplied as 16 matrix products over channels
+(`gemm`), and sums are transformed back. The transforms' sums lose about one bit, relative to the largest numbers of a window, and turn
+infinities into NaN: a value that is not finite is noted in `bad`, and the caller computes the convolution in another way.
+
+Blocking: `block` tiles, in order of samples, rows and columns, and a chunk of output channels are a unit of work for threads.
+Scratch holds 16 matrices of transformed inputs [channel][tile] and 16 of sums [output][tile].
+
+Sources: Winograd 1980, "Arithmetic Complexity of Computations"; Lavin & Gray 2016, "Fast Algorithms for Convolutional Neural Networks".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tocha.inductor.templates import windows
+from tocha.inductor.templates.builder import Function, Value, module
+from tocha.inductor.templates.conv import call_pack_rows, pack_rows
+from tocha.inductor.templates.gemm import Geometry, Vectors, call_micro, micros, padded
+from tocha.inductor.templates.windows import Fields
+
+BUFFERS = ("out", "x", "weight", "bias", "flags", "scratch", "table", "bad")
+SIZES = (
+    "channels", "outputs", "padded_outputs", "tiles_h", "tiles_w", "tiles", "block", "chunk", "chunks", "pitch", "apart", "sums_at", "sums_apart",
+    "weights_apart", "size_h", "size_w", "low_h", "low_w", "high", "wide", "x_n", "x_c", "x_h", "out_n", "out_c", "out_h", "scratch_size", "slots",
+)  # fmt: skip
+PACK_BUFFERS, PACK_SIZES = ("packed", "weight", "words"), ("channels", "outputs", "padded_outputs", "apart")
+_POINTS = 16  # of a transformed tile
+_TAPS = 9
+_FEW = 16  # channels whose weights are transformed at a time
+
+
+class _Sums:
+    """Sums of vectors."""
+
+    def __init__(self, f: Function) -> None:
+        self.f = f
+
+    def add(self, x: Value, y: Value) -> Value:
+        return self.f.op(f"fadd {x.type} {x.name}, {y.name}", x.type)
+
+    def sub(self, x: Value, y: Value) -> Value:
+        return self.f.op(f"fsub {x.type} {x.name}, {y.name}", x.type)
+
+    def scaled(self, x: Value, number: str) -> Value:
+        lanes, scalar = x.type[1:-1].split(" x ")
+        return self.f.op(f"fmul {x.type} {x.name}, <{', '.join([f'{scalar} {number}'] * int(lanes))}>", x.type)
+
+    def input(self, d: list[Value]) -> list[Value]:
+        return [self.sub(d[0], d[2]), self.add(d[1], d[2]), self.sub(d[2], d[1]), self.sub(d[1], d[3])]
+
+    def weight(self, g: list[Value]) -> list[Value]:
+        outer, middle = self.scaled(self.add(g[0], g[2]), "0.5"), self.scaled(g[1], "0.5")
+        return [g[0], self.add(outer, middle), self.sub(outer, middle), g[2]]
+
+    def output(self, m: list[Value]) -> list[Value]:
+        return [self.add(self.add(m[0], m[1]), m[2]), self.sub(self.sub(m[1], m[2]), m[3])]
+
+
+def _both(lines: list[list[Value]], change: Any) -> list[list[Value]]:
+    """A transform along both dimensions of a square of vectors."""
+    columns = [change(list(column)) for column in zip(*lines, strict=True)]
+    return [change(list(row)) for row in zip(*columns, strict=True)]
+
+
+@contextmanager
+def _pieces(f: Function, g: Geometry, s: Fields, first: Value, end: Value) -> Iterator[tuple[Value, Value, Value, Value]]:
+    """For runs of at most a vector of tiles of a row: number of the run's first tile, its sample, row and column."""
+    place = f.variable(first)
+    tiles_w, tiles_h = s.tiles_w, s.tiles_h
+    with f.repeat(lambda: place.get() < end):
+        tile = place.get()
+        row, w = tile // tiles_w, tile % tiles_w
+        yield tile, row // tiles_h, row % tiles_h, w
+        place.set(tile + f.min(tiles_w - w, g.lanes))
+
+
+def body(g: Geometry) -> Function:
+    """The loops over units and what is in them."""
+    f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
+    v, s = Vectors(f, g), Fields(f, BUFFERS, SIZES)
+    slot, scratch = windows.take_scratch(f, g, s)
+    zeros = scratch
+    for j in range(0, _front(g), g.lanes):
+        v.store(Value(f, "zeroinitializer", g.vector), v.at(zeros, j))
+    inputs, sums = v.at(scratch, _front(g)), v.at(scratch, s.sums_at)
+    with f.loop(f["lo"], f["hi"]) as unit:
+        row0 = (unit % s.chunks) * s.chunk
+        rows = f.min(s.padded_outputs - row0, s.chunk)
+        first = (unit // s.chunks) * s.block
+        end = f.min(first + s.block, s.tiles)
+        f.call("read", "void", ("ptr", f["ctx"]), ("i64", first), ("i64", end), ("ptr", inputs), ("ptr", zeros))
+        steps, row_step = s.channels, s.block
+        with f.loop(0, _POINTS) as point, f.loop(0, rows, g.rows) as row:
+            height = f.min(rows - row, g.rows)
+            a = v.at(s.weight, point * s.weights_apart + (row0 + row) * steps)
+            with f.loop(0, end - first, g.columns) as column:
+                b = v.at(inputs, point * s.apart + column)
+                to = v.at(sums, point * s.sums_apart + row * row_step + column)
+                wide = end - first - column > g.lanes
+                no = Value(f, "false", "i1")
+                call_micro(f, g, height, wide, [steps, a, b, s.table, to, row_step, zeros, no])
+        f.call(
+            "write", "void", ("ptr", f["ctx"]), ("i64", first), ("i64", end), ("i64", row0), ("i64", f.min(s.outputs - row0, rows)), ("ptr", sums)
+        )  # fmt: skip
+    windows.give_back(f, s, slot)
+    return f
+
+
+def read(g: Geometry) -> Function:
+    """Transform the inputs of tiles `first` to `end`: inputs[point][channel][tile]."""
+    f = Function("read", [("ptr", "ctx"), ("i64", "first"), ("i64", "end"), ("ptr", "inputs"), ("ptr", "zeros")])
+    v, s, sums = Vectors(f, g), Fields(f, BUFFERS, SIZES), _Sums(f)
+    even, odd = (", ".join(f"i32 {2 * i + start}" for i in range(g.lanes)) for start in (0, 1))
+    channels, x_c, pitch, apart = s.channels, s.x_c, s.pitch, s.apart
+    with _pieces(f, g, s, f["first"], f["end"]) as (tile, n, h, w):
+        x0, y0 = w * 2 - s.low_w, h * 2 - s.low_h
+        masks = [v.mask(0 - x0 - shift, s.size_w - x0 - shift) for shift in (0, g.lanes, 2, g.lanes + 2)]
+        starts, strides = [], []
+        for i in range(4):
+            inside = f.op(f"icmp ult i64 {(y0 + i).name}, {s.size_h.name}", "i1")
+            starts.append(f.select(inside, v.at(s.x, n * s.x_n + (y0 + i) * s.x_h + x0), f["zeros"], "ptr"))
+            strides.append(f.select(inside, x_c, 0))
+        with f.loop(0, channels) as c:
+            square = []
+            for start, stride in zip(starts, strides, strict=True):
+                line = v.at(start, c * stride)
+                a, b, c2, d = (
+                    v.masked_load(v.at(line, shift), mask)
+                    for shift, mask in zip((0, g.lanes, 2, g.lanes + 2), masks, strict=True)
+                )
+                square.append([
+                    f.op(f"shufflevector {g.vector} {p.name}, {g.vector} {q.name}, <{g.lanes} x i32> <{order}>", g.vector)
+                    for p, q in ((a, b), (c2, d)) for order in (even, odd)
+                ])  # fmt: skip
+            to = v.at(f["inputs"], c * pitch + (tile - f["first"]))
+            for i, row in enumerate(_both(square, sums.input)):
+                for j, value in enumerate(row):
+                    v.store(value, v.at(to, apart * (4 * i + j)))
+    return f
+
+
+def write(g: Geometry) -> Function:
+    """Transform sums back, and store `count` outputs from `row0` on."""
+    f = Function("write", [("ptr", "ctx"), ("i64", "first"), ("i64", "end"), ("i64", "row0"), ("i64", "count"), ("ptr", "sums")])
+    v, s, sums = Vectors(f, g), Fields(f, BUFFERS, SIZES), _Sums(f)
+    seen = f.variable("zeroinitializer", g.vector)
+    halves = [
+        ", ".join(f"i32 {i // 2 + (g.lanes if i % 2 else 0)}" for i in range(start, start + g.lanes)) for start in (0, g.lanes)
+    ]
+    step, out_c, out_h, block = s.sums_apart, s.out_c, s.out_h, s.block
+    with _pieces(f, g, s, f["first"], f["end"]) as (tile, n, h, w):
+        left = f.min(f.min(s.wide - w * 2, (f["end"] - tile) * 2), 2 * g.lanes)
+        masks = [v.mask(None, left), v.mask(None, left - g.lanes)]
+        below = f.select(h * 2 + 1 < s.high, left, 0)
+        rows_masks = [masks, [v.mask(None, below), v.mask(None, below - g.lanes)]]
+        out = v.at(s.out, n * s.out_n + f["row0"] * out_c + h * 2 * out_h + w * 2)
+        source, bias = v.at(f["sums"], tile - f["first"]), v.at(s.bias, f["row0"])
+        with f.loop(0, f["count"]) as r:
+            here, to, start = v.at(source, r * block), v.at(out, r * out_c), v.splat(v.one(v.at(bias, r)))
+            square = [[v.load(v.at(here, step * (4 * i + j))) for j in range(4)] for i in range(4)]
+            for i, pair in enumerate(_both(square, sums.output)):
+                a, b = (sums.add(x, start) for x in pair)
+                for k, order in enumerate(halves):
+                    mask = rows_masks[i][k]
+                    line = f.op(f"shufflevector {g.vector} {a.name}, {g.vector} {b.name}, <{g.lanes} x i32> <{order}>", g.vector)
+                    v.masked_store(line, v.at(v.at(to, out_h * i), k * g.lanes), mask)
+                    kept = f.op(f"select {mask.type} {mask.name}, {g.vector} {line.name}, {g.vector} zeroinitializer", g.vector)
+                    seen.set(v.fma(kept, Value(f, "zeroinitializer", g.vector), seen.get()))
+    wrong = f.op(f"fcmp uno {g.vector} {seen.get().name}, zeroinitializer", f"<{g.lanes} x i1>")
+    any_wrong = f.call(f"llvm.vector.reduce.or.v{g.lanes}i1", "i1", (wrong.type, wrong), declare=True)
+    with f.when(any_wrong):
+        f.emit(f"store atomic i64 1, ptr {s.bad.name} monotonic, align 8")
+    return f
+
+
+def code(g: Geometry) -> str:
+    """The kernel's module."""
+    return module(body(g), read(g), write(g), *micros(g))
+
+
+def pack_weight(g: Geometry) -> str:
+    """The module of the kernel that transforms and packs weights [output][channel][3][3]; its units are row blocks."""
+    f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
+    v, s, sums = Vectors(f, g), Fields(f, PACK_BUFFERS, PACK_SIZES), _Sums(f)
+    few = f.array(g.rows * _TAPS * _FEW, g.scalar)
+    channels, whole, apart = s.channels, s.padded_outputs, s.apart
+    with f.loop(f["lo"], f["hi"]) as unit, f.loop(0, channels, _FEW) as c0:
+        row = unit * g.rows
+        end, count = f.min(whole, row + g.rows), f.min(channels - c0, _FEW)
+        source = v.at(s.weight, (row * channels + c0) * _TAPS)
+        call_pack_rows(f, source, channels * _TAPS, _TAPS, count, _TAPS, s.words, s.outputs - row, 0, end - row, few, 1)
+        for height in g.heights:
+            with f.when((end - row).equals(height)), f.loop(0, count) as c:
+                kind = f"<{height} x {g.scalar}>"
+                taps = [f.load(kind, v.at(few, (c * _TAPS + t) * height), g.align) for t in range(_TAPS)]
+                square = _both([taps[0:3], taps[3:6], taps[6:9]], sums.weight)
+                to = v.at(s.packed, row * channels + (c0 + c) * height)
+                for i, line in enumerate(square):
+                    for j, value in enumerate(line):
+                        v.store(value, v.at(to, apart * (4 * i + j)))
+    return module(f, pack_rows(g))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The numbers of a call."""
+
+    work: Any
+    table: Any
+    pack_work: Any
+    words: Any
+    packed_size: int
+    scratch: int
+    bias_size: int
+
+
+_HELD = 192 * 1024  # elements of scratch: most of a 1 MiB L2 cache
+
+
+def _spread(size: int) -> int:
+    """At least `size` elements, such that 16 places so far apart lie in different sets of a cache."""
+    return -(-size // 1024) * 1024 + 64
+
+
+def _front(g: Geometry) -> int:
+    return max(g.zeros, 3 * g.lanes)
+
+
+def plan(
+    g: Geometry, samples: int, channels: int, outputs: int, size: tuple[int, int], low: tuple[int, int], out: tuple[int, int],
+    x_strides: tuple[int, ...], out_strides: tuple[int, ...], slots: int,
+) -> Plan:  # fmt: skip
+    """The plan of a call; strides in elements: (n, c, h)."""
+    tiles_h, tiles_w = -(-out[0] // 2), -(-out[1] // 2)
+    tiles, rows = samples * tiles_h * tiles_w, padded(outputs, g)
+    fits = max(1, _HELD // (_POINTS * (channels + rows)) // g.columns)
+    block = max(2, min(fits, 3)) * g.columns
+    block = min(block, -(-tiles // g.lanes) * g.lanes)
+    count = -(-tiles // block)
+    wanted = 1 if slots == 1 else 4 * slots
+    chunks = max(1, min(rows // (4 * g.rows), -(-wanted // count)))
+    row_blocks = -(-rows // g.rows)
+    chunk = -(-row_blocks // chunks) * g.rows
+    chunks = -(-rows // chunk)
+    pitch = block + g.lanes
+    apart, sums_apart, weights_apart = _spread(channels * pitch), _spread(chunk * block), _spread(rows * channels)
+    sums_at = _front(g) + _POINTS * apart
+    scratch = sums_at + _POINTS * sums_apart + 2 * g.lanes + 64
+    fields = {
+        "channels": channels, "outputs": outputs, "padded_outputs": rows, "tiles_h": tiles_h, "tiles_w": tiles_w, "tiles": tiles,
+        "block": block, "chunk": chunk, "chunks": chunks, "pitch": pitch, "apart": apart, "sums_at": sums_at,
+        "sums_apart": sums_apart, "weights_apart": weights_apart, "size_h": size[0], "size_w": size[1],
+        "low_h": low[0], "low_w": low[1], "high": out[0], "wide": out[1], "x_n": x_strides[0], "x_c": x_strides[1], "x_h": x_strides[2],
+        "out_n": out_strides[0], "out_c": out_strides[1], "out_h": out_strides[2], "scratch_size": scratch, "slots": slots,
+    }  # fmt: skip
+    return Plan(
+        np.array([count * chunks, 1, *[fields[name] for name in SIZES]], np.int64), np.arange(channels, dtype=np.int64) * pitch,
+        np.array([row_blocks, max(1, 8192 // (channels * _POINTS * g.rows)), channels, outputs, rows, weights_apart], np.int64),
+        np.arange(_TAPS, dtype=np.int64), _POINTS * weights_apart, scratch, rows,
+    )  # fmt: skip
