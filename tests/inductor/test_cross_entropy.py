@@ -30,8 +30,8 @@ def test_forward_and_backward(reduction, smoothing, dtype):
     if reduction == "none":
         return
     g = np.asarray(0.5, dtype)
-    got = RUNS["cross_entropy_backward"]([g, got[1], target, None, got[2]], params)
-    want = loss.cross_entropy_backward.impl(cpu, np.asarray(0.5), probability, target, None, total, **params)
+    got = RUNS["cross_entropy_backward"]([got[1], g, target, None, got[2]], params)
+    want = loss.cross_entropy_backward.impl(cpu, probability, np.asarray(0.5), target, None, total, **params)
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=close, atol=close)
 
 

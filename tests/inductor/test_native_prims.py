@@ -74,7 +74,7 @@ def test_cross_entropy(dtype: Any) -> None:
         np.testing.assert_allclose(probability.astype("d"), p, rtol=eps, atol=eps * 1e-2)
         assert total == 33 and out.dtype == x.dtype
     g = np.asarray(2.0).astype(dtype)
-    got = run("cross_entropy_backward", g, p.astype(dtype), target, None, total, reduction="mean", **params)
+    got = run("cross_entropy_backward", p.astype(dtype), g, target, None, total, reduction="mean", **params)
     want = p.copy()
     want[np.arange(33), target] -= 1
     np.testing.assert_allclose(got.astype("d"), want * 2 / 33, rtol=2 * eps, atol=eps * 0.05)

@@ -207,15 +207,16 @@ def _accumulate(leaf: Tensor, grad: Tensor, create_graph: bool, references: int)
         raise RuntimeError(
             f"backward returned an invalid gradient - got {list(a.shape)} but expected shape compatible with {list(own.shape)}"
         )
-    aligned = a.strides == own.strides
     if leaf._grad is not None:
         if create_graph:
             leaf._grad = leaf._grad + grad
         else:
             leaf._grad.add_(grad)
+    elif (aligned := a.strides == own.strides) and references <= 2 and grad._vc is None and not grad._rg and _owns(grad, a):
+        leaf._grad = grad
     elif not aligned and any(n != 1 and s != t for n, s, t in zip(a.shape, a.strides, own.strides, strict=True)):
         leaf._grad = _laid_out(leaf, grad)
-    elif create_graph or (references <= 2 and grad._vc is None and not grad._rg and aligned and _owns(grad, a)):
+    elif create_graph:
         leaf._grad = grad
     else:  # `.grad` is changed in place later: it must not share memory with a gradient someone else holds
         leaf._grad = grad.detach().clone()

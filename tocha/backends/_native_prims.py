@@ -206,9 +206,7 @@ def _cross_entropy(arrays: list[Any], params: dict[str, Any]) -> Any:
 
 
 def _cross_entropy_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
-    g, probability, target, weight, total = arrays
-    if probability.size < native.LEAST["row"]:
-        return None
+    probability, g, target, weight, total = arrays
     modules = native.inductor()
     if modules is None or params["reduction"] == "none" or g.shape or not _plain_targets(probability, target, weight, params):
         return None

@@ -476,10 +476,10 @@ def convolutions() -> Any:
 # Primitives that have a kernel (tocha.backends._native_prims, _native_products, _native_pool), with the kind that says from which size on.
 _BY_KIND = {
     "row": """
-        softmax softmax_backward log_softmax log_softmax_backward logsumexp cross_entropy standardize
-        standardize_backward batch_norm_given rms_norm rms_norm_backward""",
+        softmax softmax_backward log_softmax log_softmax_backward logsumexp cross_entropy
+        cross_entropy_backward standardize standardize_backward batch_norm_given rms_norm rms_norm_backward""",
     "reduce": "all amax amin any argmax argmin count_nonzero max_dim mean min_dim mse mse_backward prod std sum var vector_norm normal_sums",
-    "spread": "cross_entropy_backward place_one searchsorted",
+    "spread": "place_one searchsorted",
     "copy": "cast clone conv conv_input keep where tril triu flip",
     "index": "bag_maximum_place embedding gather index cumsum reversed_cumsum cumprod cummax cummin",
     "mm": "mm mv linear linear_backward flash_attention flash_attention_backward",

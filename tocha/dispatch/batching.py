@@ -390,13 +390,13 @@ def _nll_backward(prim: Prim, values: list[Any], mine: list[bool], params: dict[
 
 
 def _cross_entropy_backward(prim: Prim, values: list[Any], mine: list[bool], params: dict[str, Any], size: int) -> Any:
-    g, probability, target, weight, total = values
+    probability, g, target, weight, total = values
     if mine[3]:
         return None
     target = lifted(target, mine[2], size)
-    rows = _row_gradient(g, mine[0], tuple(target.shape), total, params["reduction"], size)
-    folded = _folded(probability, mine[1], size)
-    return prim(rows, folded, target.flatten(0, 1), weight, total, **{**params, "reduction": "none"}).unflatten(0, (size, -1))
+    rows = _row_gradient(g, mine[1], tuple(target.shape), total, params["reduction"], size)
+    folded = _folded(probability, mine[0], size)
+    return prim(folded, rows, target.flatten(0, 1), weight, total, **{**params, "reduction": "none"}).unflatten(0, (size, -1))
 
 
 def _mse(prim: Prim, values: list[Any], mine: list[bool], params: dict[str, Any], size: int) -> Any:

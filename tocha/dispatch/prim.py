@@ -9,13 +9,14 @@ A primitive is data: a kernel on raw arrays and a rule for gradients. The *names
 Positional parameters after `xp` are tensors (or None), keyword-only ones are static. A vjp asks by name for what it
 needs, and only that is saved: a tensor argument (`input`; `*indices` gives the tuple of them), an output (`out`, `mean`),
 `input_shape`, `input_dtype`, a static parameter, or `needs` (which arguments want a gradient). `vjp` is one function returning a gradient for every
-tensor argument, or a tuple with one function per argument, of which only those wanted are run (and `joint`, one function
-for when all are).
+tensor argument, or a tuple with one function per argument, of which only those wanted are run (and `joint`, single functions
+by which arguments want one).
 """
 
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -51,10 +52,10 @@ class Prim:
         batch: Callable[..., Any] | None = None,
         half: str = "float32",
         tags: tuple[str, ...] = (),
-        joint: Callable[..., Any] | None = None,
+        joint: dict[tuple[bool, ...], Callable[..., Any]] | None = None,
     ) -> None:
         self.name, self.family, self.impl, self.vjp, self.outputs = name, family, impl, vjp, outputs
-        self.infer, self.batch, self.tags, self.joint = infer, batch, frozenset(tags), joint
+        self.infer, self.batch, self.tags, self.joint = infer, batch, frozenset(tags), joint or {}
         # Tags: "random" draws numbers; "dynamic": the shape of the result depends on values.
         # "float32": half-precision inputs are computed in float32 and rounded once, as torch does; "native": the
         # kernel moves elements and works on any type.
@@ -68,7 +69,7 @@ class Prim:
         self.variadic = spec.varargs
         self.arguments: tuple[str, ...] = tuple(spec.args[1:])
         self.parameters: tuple[str, ...] = tuple(spec.kwonlyargs)
-        self.plans: dict[Any, Plan] = {}
+        self.plans: dict[int, Plan] = {}  # by the wanted gradients: bit i for argument i, and one bit above
         self.node_class = type(_node_name(name), (PrimNode,), {"__slots__": (), "__module__": "torch"})
         if name in REGISTRY:
             raise ValueError(f"primitive {name!r} is registered twice")
@@ -92,9 +93,10 @@ class Prim:
 
     def plan(self, needs: Any) -> Plan:
         """What to save and which rules to run when the arguments in `needs` want gradients."""
-        found = self.plans.get(needs)
+        key = sum(need << i for i, need in enumerate((*needs, True)))
+        found = self.plans.get(key)
         if found is None:
-            found = self.plans[needs] = Plan(self, needs)
+            found = self.plans[key] = Plan(self, needs)
         return found
 
 
@@ -128,7 +130,6 @@ class Plan:
     arguments among them."""
 
     __slots__ = (
-        "arguments",
         "in_order",
         "joint",
         "node_class",
@@ -137,6 +138,7 @@ class Plan:
         "rules",
         "sources",
         "special",
+        "take",
         "tensors",
         "totals",
         "variadic",
@@ -147,7 +149,7 @@ class Plan:
         self.node_class = prim.node_class
         sources: dict[tuple[int, Any], int] = {}
         rules: list[tuple[Any, Any, tuple[int, ...], tuple[tuple[str, int], ...]]] = []
-        joint = prim.vjp if callable(prim.vjp) else prim.joint if all(needs) else None
+        joint = prim.vjp if callable(prim.vjp) else prim.joint.get(needs)
         functions = list(enumerate(prim.vjp)) if joint is None else [(None, joint)]
         self.joint = joint is not None
         self.totals: list[Any] = []  # beside each rule: what gives its gradient summed, if anything does
@@ -157,7 +159,9 @@ class Plan:
             names, by_keyword = _signature(function)
             positions = [sources.setdefault(_source(prim, n, needs), len(sources)) for n in names]
             keywords = {n: sources.setdefault(_source(prim, n, needs), len(sources)) for n in by_keyword}
-            if prim.scalar is not None:
+            if isinstance(function, Prim):
+                self.totals.append(None)
+            elif prim.scalar is not None:
                 from tocha.dispatch.fused import fused, total
 
                 rule = (prim.name if i is None else f"{prim.name}_{i}", function, len(names), tuple(by_keyword))
@@ -167,7 +171,8 @@ class Plan:
         self.rules = tuple(rules)
         self.sources = tuple(sources)
         only_arguments = all(kind == ARGUMENT for kind, _ in self.sources)
-        self.arguments = tuple(key for _, key in self.sources) if only_arguments else None
+        places = [key for _, key in self.sources]
+        self.take = _taker(places) if only_arguments else None  # of a call's arguments, what to save
         self.tensors = tuple(p for p, (kind, _) in enumerate(self.sources) if kind == ARGUMENT)
         self.variadic = any(kind == ALL_ARGUMENTS for kind, _ in self.sources)
         self.special = self.variadic or any(kind == OUTPUT for kind, _ in self.sources)
@@ -175,7 +180,17 @@ class Plan:
         self.outputs = tuple((p, key) for p, (kind, key) in enumerate(self.sources) if kind == OUTPUT)
 
 
-def _signature(function: Callable[..., Any]) -> tuple[list[str], list[str]]:
+def _taker(places: list[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """What gives a tuple of the items at `places`."""
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    return lambda items: tuple([items[place] for place in places])
+
+
+def _signature(function: Callable[..., Any]) -> tuple[Sequence[str], Sequence[str]]:
+    """Names of what a rule takes beside the gradient, by position and by keyword. A rule may be a primitive itself."""
+    if isinstance(function, Prim):
+        return function.arguments[1:], function.parameters
     spec = inspect.getfullargspec(function)
     return spec.args[1:], spec.kwonlyargs
 
@@ -313,11 +328,11 @@ _new = object.__new__
 def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict[str, Any]) -> None:
     """Put a call on the tape: outs get a node leading to those of `args` that require grad."""
     edges: list[Node | Tensor | None] = []
-    needs = []
     numbers: Any = None
+    needs, bit = 0, 1
     for a in args:
         if isinstance(a, Tensor) and a._rg:
-            needs.append(True)
+            needs |= bit
             if a._view is None and a._extra is None:
                 edges.append(a._node or a)
             else:
@@ -326,12 +341,11 @@ def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict
                 numbers = numbers or [0] * len(args)
                 numbers[len(edges) - 1] = a._nr
         else:
-            needs.append(False)
             edges.append(None)
-    key = tuple(needs)
-    plan = prim.plans.get(key) or prim.plan(key)
-    saved: list[Any] = [] if plan.arguments is None else [args[where] for where in plan.arguments]
-    for kind, where in plan.sources if plan.arguments is None else ():
+        bit += bit
+    plan = prim.plans.get(needs + bit) or prim.plan(tuple([needs >> i & 1 == 1 for i in range(len(args))]))
+    saved: Any = [] if plan.take is None else plan.take(args)
+    for kind, where in plan.sources if plan.take is None else ():
         if kind == ARGUMENT:
             saved.append(args[where])
         elif kind == PARAMETER:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tocha.backends.cpu import ZEROS
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import REGISTRY, prim
 from tocha.dispatch.registry import NAMESPACES, add_spellings
@@ -99,21 +100,17 @@ relu_backward = pointwise(
     "relu_backward", lambda o, g, out: o.where(o.le(out, 0), 0, g), vjp=(lambda g, out: relu_backward(g, out), None), spell=""
 )
 relu = pointwise(
-    "relu", lambda o, x: o.maximum(x, 0), vjp=lambda g, out: relu_backward(g, out), refuse=("complex", "bool"), spell="",
+    "relu", lambda o, x: o.maximum(x, 0), vjp=relu_backward, refuse=("complex", "bool"), spell="",
     doc="max(input, 0) (torch docs: torch.nn.functional.relu).",
 )  # fmt: skip
 
 
-# A 0-d array of the right type spares NumPy reading a Python number, half the time on small tensors.
-_ZEROS = {np.dtype(t): np.zeros((), t) for t in (np.float32, np.float64, np.int32, np.int64)}
-
-
 def _relu_kernel(x: Any, out: Any = None) -> Any:
-    return np.maximum(x, _ZEROS[x.dtype], out=out)
+    return np.maximum(x, ZEROS[x.dtype], out=out)
 
 
 relu.ufunc = _relu_kernel
-relu.direct = frozenset(_ZEROS)
+relu.direct = frozenset(ZEROS)
 add_spellings("relu", Form(relu, relu.doc), ["torch", "method", "inplace"], InplaceForm(relu, relu.doc))
 threshold = activation(
     "threshold", lambda o, x, *, threshold, value: o.where(o.le(x, threshold), value, x),

@@ -107,7 +107,7 @@ def _ce_vjp(
         return None, None, None
     params = {"reduction": reduction, "ignore_index": ignore_index, "smoothing": smoothing}
     if not recording(g, input):
-        return (cross_entropy_backward(g, constant(probability), target, weight, constant(total), **params),)
+        return (cross_entropy_backward(constant(probability), g, target, weight, constant(total), **params),)
     wanted = class_weights(input.detach(), target, weight, total.detach(), **params)
     if reduction == "none":
         g = g.unsqueeze(1)
@@ -142,12 +142,12 @@ def cross_entropy(xp: Any, input: Any, target: Any, weight: Any, *, reduction: s
 @prim(
     "cross_entropy_backward",
     "loss",
-    infer=lambda g, probability, *rest, **params: MetaArray(probability.shape, probability.dtype),
+    infer=lambda probability, *rest, **params: MetaArray(probability.shape, probability.dtype),
 )
 def cross_entropy_backward(
     xp: Any,
-    g: Any,
     probability: Any,
+    g: Any,
     target: Any,
     weight: Any,
     total: Any,
@@ -157,7 +157,7 @@ def cross_entropy_backward(
     smoothing: float,
 ) -> Any:
     if weight is None and not smoothing:
-        found = xp.cross_entropy_backward(g, probability, target, total, reduction)
+        found = xp.cross_entropy_backward(probability, g, target, total, reduction)
         if found is not None:
             return found
     p, t, scale = _classes(xp, probability, target, weight, ignore_index)

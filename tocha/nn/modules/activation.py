@@ -83,7 +83,7 @@ class ReLU(Module):
 
     def forward(self, input: Any) -> Any:
         """Same shape as the input."""
-        return F.relu(input, inplace=self.inplace)
+        return F.relu(input, inplace=True) if self.inplace else F.relu(input)
 
     def extra_repr(self) -> str:
         return _inplace(self)
