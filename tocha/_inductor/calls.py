@@ -188,7 +188,7 @@ def _cross_entropy(node: Node) -> Call | None:
 
 
 def _cross_entropy_backward(node: Node) -> Call | None:
-    g, x, target, weight, _ = node.args
+    x, g, target, weight, _ = node.args
     if not _plain_classes(node, x, target, weight) or g.meta["val"].ndim:
         return None
     shape, dtype = shape_of(x), x.meta["val"].dtype
@@ -198,9 +198,9 @@ def _cross_entropy_backward(node: Node) -> Call | None:
     count, classes, mean = shape[0], shape[1], node.kwargs["reduction"] == "mean"
     largest, unsigned, divisor, empty = np.maximum.reduce, np.uint64, dtype.type(shape[0]), np.empty
 
-    def call(g: Any, probability: Any, target: Any, weight: Any, total: Any) -> Any:
+    def call(probability: Any, g: Any, target: Any, weight: Any, total: Any) -> Any:
         if total != count or largest(target.view(unsigned)) >= classes:
-            return otherwise(g, probability, target, weight, total)
+            return otherwise(probability, g, target, weight, total)
         factor = float(g / divisor if mean else g)
         out = empty(shape, dtype)
         kernel(out, probability, target, factor, 0.0, factor, work)
