@@ -1,6 +1,7 @@
 """Random programs of operators, views, in-place writes and types: compiled, they give eager's values and gradients.
 
-`python -m tests._inductor.test_programs FIRST LAST` runs as many as wanted and prints those that differ.
+`python -m tests._inductor.test_programs FIRST LAST` runs as many as wanted and prints those that differ. Every program comes in two kinds, of
+which the second has matrix products, all on kernels of our own, and what they may compute with their sums.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import numpy as np
 import pytest
 
 import tocha as torch
-from tocha._inductor import compile_graph
+from tocha._inductor import compile_graph, epilogues
 from tocha.aot import joint, runtime
+from tocha.backends import _native_products, native
 
 PROGRAMS = 300
 CHUNK = 20
@@ -29,6 +31,26 @@ _SHAPES = (
 
 def _with_dims(x: str, statement: str) -> str:
     return f"{statement} if {x}.dim() > 0 else {x}.clone()"
+
+
+def _product(rng: random.Random, o: str, x: str, y: str) -> str:
+    """A statement that makes `o` with a matrix product of `x`."""
+    n = rng.choice((5, 8, 33))
+    call = f"{rng.choice(('linear', 'matmul', 'addmm', 'bmm'))}({x}, {y}, {n})"
+    unary, other = rng.choice((*_UNARY, "gelu", "silu")), rng.choice(_BINARY)
+    kind = rng.choice(("float64", "bfloat16", "float16"))
+    choices = (
+        f"{o} = {call}",
+        f"{o} = unary('{unary}', {call})",
+        f"{o} = binary('{other}', unary('{unary}', {call}), {y})",
+        f"{o} = {call}; {o} = {o} * unary('{unary}', {o}) + {o}",
+        f"{o} = {call}; {o} = binary('{other}', {o}, {o}.mean(-1, keepdim=True))",
+        f"{o} = {call}; {o} = torch.where({o} > {rng.choice((0, 0.5))}, {o}, {o} * 0.25).to(torch.{kind}).float()",
+        f"{o} = {call}; {o} = {o}.reshape(-1, {n}) + unary('{unary}', {o}).reshape(-1, {n})[:, :1]",
+        f"{o} = {call}; {o} = {o} + unary('{unary}', {call.replace('matmul', 'linear')})",
+        f"{o} = {call}; {o} = unary('{unary}', {o}).transpose(0, -1)",
+    )
+    return rng.choice(choices)
 
 
 def _step(rng: random.Random, o: str, x: str, y: str) -> str:
@@ -60,12 +82,13 @@ def _step(rng: random.Random, o: str, x: str, y: str) -> str:
     return rng.choices([s for _, s in choices], [w for w, _ in choices])[0]
 
 
-def program(seed: int) -> tuple[str, list[tuple[int, ...]]]:
+def program(seed: int, products: bool = False) -> tuple[str, list[tuple[int, ...]]]:
     """A function of three tensors as source, and shapes for them."""
     rng = random.Random(seed)
     names, lines = ["a", "b", "c"], []
     for number in range(rng.randint(3, 14)):
-        lines.append("    " + _step(rng, f"t{number}", rng.choice(names), rng.choice(names)))
+        step = _product if products and rng.random() < 0.3 else _step
+        lines.append("    " + step(rng, f"t{number}", rng.choice(names), rng.choice(names)))
         names.append(f"t{number}")
     results = rng.sample(names[3:], min(3, len(names) - 3))
     return "\n".join(["def function(a, b, c):", *lines, f"    return [{', '.join(results)}]", ""]), rng.choice(_SHAPES)
@@ -80,6 +103,39 @@ def binary(name: str, x: Any, y: Any) -> Any:
     return getattr(torch, name)(x, y)
 
 
+def unary(name: str, x: Any) -> Any:
+    """An operator of torch or torch.nn.functional."""
+    return getattr(torch, name)(x) if hasattr(torch, name) else getattr(torch.nn.functional, name)(x)
+
+
+def _weight(y: Any, n: int, k: int) -> Any:
+    return (torch.arange(n * k).float() * 0.7 + y.float().mean() * 0.1).sin().reshape(n, k) / k**0.5
+
+
+def linear(x: Any, y: Any, n: int) -> Any:
+    """A linear layer of n outputs."""
+    x = x.float() if x.dim() else x.float().reshape(1)
+    return torch.nn.functional.linear(x, _weight(y, n, x.shape[-1]), torch.arange(n) * 0.1)
+
+
+def matmul(x: Any, y: Any, n: int) -> Any:
+    """A product with one matrix."""
+    x = x.float() if x.dim() else x.float().reshape(1)
+    return x @ _weight(y, x.shape[-1], n)
+
+
+def addmm(x: Any, y: Any, n: int) -> Any:
+    """A product of matrices and a vector."""
+    x = x.float().reshape(-1, x.shape[-1] if x.dim() else 1)
+    return torch.addmm(y.float().mean() + torch.arange(n), x, _weight(y, x.shape[-1], n), alpha=0.5)
+
+
+def bmm(x: Any, y: Any, n: int) -> Any:
+    """A product of batches of matrices."""
+    x = x.float().reshape(-1, x.shape[-1] if x.dim() else 1).expand(2, -1, -1)
+    return torch.bmm(x, torch.stack([_weight(y, x.shape[-1], n), _weight(y, n, x.shape[-1]).T]))
+
+
 def results(function: Callable[..., Any], inputs: list[Any]) -> list[Any]:
     """Values, and gradients of the inputs."""
     outs = function(*inputs)
@@ -88,10 +144,10 @@ def results(function: Callable[..., Any], inputs: list[Any]) -> list[Any]:
     return [*outs, *grads]
 
 
-def check(seed: int) -> str:
+def check(seed: int, products: bool = False) -> str:
     """Compare a program with itself compiled. "ok", or why there is nothing to compare."""
-    source, shapes = program(seed)
-    scope: dict[str, Any] = {"torch": torch, "binary": binary}
+    source, shapes = program(seed, products)
+    scope: dict[str, Any] = {f.__name__: f for f in (binary, unary, linear, matmul, addmm, bmm)} | {"torch": torch}
     exec(source, scope)
     arrays = [np.random.default_rng(seed).standard_normal(s).astype(np.float32) for s in shapes]
 
@@ -124,6 +180,21 @@ def test_programs(first: int) -> None:
     assert outcomes.count("ok") > CHUNK * 3 // 4
 
 
+def no_product_is_small(put: Callable[[Any, str, Any], None]) -> None:
+    """Leave no product to BLAS."""
+    put(_native_products, "LEAST", dict.fromkeys(_native_products.LEAST, 1))
+    put(_native_products, "LEAST_IN_BATCH", 1)
+    put(native, "SHORT_PRODUCT", 1)
+    put(epilogues, "_SHORTEST", 1)
+
+
+@pytest.mark.parametrize("first", range(0, PROGRAMS // 2, CHUNK))
+def test_programs_with_products(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_product_is_small(monkeypatch.setattr)
+    outcomes = [check(seed, True) for seed in range(first, first + CHUNK)]
+    assert outcomes.count("ok") > CHUNK * 3 // 4
+
+
 @pytest.mark.parametrize("seed", [317, 320, 783, 895])  # stores were lost among loops that hold one reduction
 def test_programs_that_failed(seed: int) -> None:
     assert check(seed) == "ok"
@@ -131,8 +202,11 @@ def test_programs_that_failed(seed: int) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    for number in range(int(sys.argv[1]), int(sys.argv[2])):
-        try:
-            check(number)
-        except Exception as error:
-            print(number, type(error).__name__, str(error)[:2000])
+    for products in (False, True):
+        if products:
+            no_product_is_small(setattr)
+        for number in range(int(sys.argv[1]), int(sys.argv[2])):
+            try:
+                check(number, products)
+            except Exception as error:
+                print(number, products, type(error).__name__, str(error)[:2000])

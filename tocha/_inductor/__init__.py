@@ -1,6 +1,7 @@
 """Inductor: graphs of primitives to native code.
 
-    simplify  →  schedule (what is stored, which loops are one)  →  kernels (loop IR)  →  wrapper (Python that calls them)
+    simplify  →  schedule (what is stored, which loops are one)  →  epilogues (which of them a product does)
+              →  kernels (loop IR)  →  wrapper (Python that calls them)
 
 `tocha.inductor` below it is the loop IR with its printers, templates, threads and cache, which eager kernels are made of too.
 """
@@ -12,6 +13,7 @@ from typing import Any
 
 from tocha._inductor import config
 from tocha._inductor.decompose import decompose
+from tocha._inductor.epilogues import fuse
 from tocha._inductor.freeze import freeze
 from tocha._inductor.nodes import Wraps
 from tocha._inductor.options import compile, list_mode_options, list_options
@@ -33,7 +35,9 @@ def compile_graph(graph: Graph, constants: Mapping[int, Any] | None = None) -> R
     given_memory: set[Node] = set()
     while True:  # nodes that turn out to need memory get it, at most each once
         try:
-            return Runner(wrap_up(graph, schedule(graph, given_memory)))
+            plan = schedule(graph, given_memory)
+            fuse(plan)
+            return Runner(wrap_up(graph, plan))
         except Wraps as wraps:
             if wraps.node in given_memory:
                 raise AssertionError(f"inductor: {wraps.node.format_node()} can't be read though it has memory") from None

@@ -223,15 +223,16 @@ def _linear(graph: Graph, node: Node) -> Values:
     """A product, and its bias as a pointwise sum, where that fuses with what follows, or BLAS multiplies and would add it apart."""
     x, weight, bias = node.args
     a, b, out = x.meta["val"], weight.meta["val"], node.meta["val"]
-    if a.dtype not in calls.PLAIN or a.ndim < 2 or b.ndim != 2 or bias is None or not out.size or not a.size:
+    if a.dtype not in calls.PLAIN or a.ndim < 2 or b.ndim != 2 or not out.size or not a.size:
         return None
-    if b.dtype is not a.dtype or bias.meta["val"].dtype is not a.dtype:
+    if b.dtype is not a.dtype or (bias is not None and bias.meta["val"].dtype is not a.dtype):
         return None
     small = a.ndim == 2 and calls.is_small_product(a, b, a.shape[0], b.shape[0], a.shape[1])
     if not small and not (_only_in_loops(node) and calls.row_major(x)):
         return None
     m = _Maker(graph, a.dtype)
-    return m.rule("add", m.call(mm, (x, weight), out, ta=False, tb=True), bias)
+    product = m.call(mm, (x, weight), out, ta=False, tb=True)
+    return product if bias is None else m.rule("add", product, bias)
 
 
 def _only_in_loops(node: Node) -> bool:

@@ -2,7 +2,7 @@
 
     item ::= Loops(targets)      one kernel: stores over one shape, and reductions over its last dimensions (a "row")
            | Reduction(node)     one kernel
-           | Extern(node)        a call of an eager kernel
+           | Extern(node)        a call of an eager kernel, perhaps with what follows a product
 
 A node that isn't given memory is computed inside the loops that read it. Loops over the same shape are merged greedily, in the order
 of the program, where no item between them would have to run in the middle; a value that one merged loop stores and another reads at the
@@ -13,7 +13,8 @@ operand's shape as a store does, and what needs it follows: softmax and layer no
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from tocha._inductor.access import Access, Shape, contiguous
 from tocha._inductor.kernels import Target
@@ -74,10 +75,13 @@ class Reduction:
 
 @dataclasses.dataclass(eq=False)
 class Extern:
-    """A call on arrays, which are those of `reads` or views of them."""
+    """A call on arrays, which are those of `reads` or views of them. With `loops`, the call stores what they do instead of its own result
+    (tocha._inductor.epilogues)."""
 
     node: Node
     reads: list[Node]
+    loops: Loops | None = None
+    fused: Any = None
 
 
 Item = Loops | Reduction | Extern
@@ -90,6 +94,10 @@ class Schedule:
     items: list[Item]
     memory: set[Node]
     outputs: list[Node | None]
+
+    def has_memory(self, loops: Loops) -> Callable[[Node, Access], bool]:
+        """Whether an element is loaded inside loops, rather than computed."""
+        return lambda node, access: node in self.memory and not loops.computes(node, access)
 
 
 def schedule(graph: Graph, given_memory: set[Node]) -> Schedule:
@@ -304,7 +312,8 @@ class _Planner:
 def arrays_of(item: Item) -> list[Node]:
     """The nodes whose arrays an item reads."""
     if isinstance(item, Extern):
-        return list(dict.fromkeys(item.reads))
+        beside = () if item.loops is None else [n for n, _ in item.loops.reads if n is not item.node]
+        return list(dict.fromkeys((*item.reads, *beside)))
     return list(dict.fromkeys(n for n, _ in item.reads))
 
 

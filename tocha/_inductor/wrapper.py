@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tocha._inductor import calls
-from tocha._inductor.access import Access
+from tocha._inductor import calls, epilogues
 from tocha._inductor.kernels import Built, build, build_reduction
 from tocha._inductor.nodes import shape_of, view_of
 from tocha._inductor.row_kernels import build_rows
-from tocha._inductor.schedule import Loops, Reduction, Schedule, arrays_of
+from tocha._inductor.schedule import Extern, Loops, Reduction, Schedule, arrays_of
 from tocha.aot import run
 from tocha.backends import cpu
 from tocha.fx import Graph, Node, map_arg
@@ -59,6 +58,8 @@ class _Writer:
                 self._loops(item)
             elif isinstance(item, Reduction):
                 self._reduction(item)
+            elif item.loops is not None:
+                self._product(item)
             else:
                 self._extern(item.node)
             self._free(position)
@@ -89,8 +90,9 @@ class _Writer:
         last: dict[Node, int] = {}
         for position, item in enumerate(self.plan.items):
             last.update(dict.fromkeys(arrays_of(item), position))
-            if isinstance(item, Loops):
-                last.update(dict.fromkeys(item.written(), position))
+            loops = item.loops if isinstance(item, Extern) else item
+            if isinstance(loops, Loops):
+                last.update(dict.fromkeys(loops.written(), position))
         return last
 
     def _free(self, position: int) -> None:
@@ -113,9 +115,7 @@ class _Writer:
     # ---- items
 
     def _loops(self, item: Loops) -> None:
-        def has_memory(n: Node, access: Access) -> bool:
-            return n in self.plan.memory and not item.computes(n, access)
-
+        has_memory = self.plan.has_memory(item)
         name = "_".join(n.name for n in item.written()[:4])
         if item.reductions:
             built = build_rows(name, item.shape, item.inner, item.targets, item.reductions, item.wanted, has_memory)
@@ -143,6 +143,16 @@ class _Writer:
     def _shifted(self, n: Node, offset: int) -> str:
         item = n.meta["val"].itemsize
         return f"{self.restride}({self.known[n]}, (1,), ({item},), {offset * item})"
+
+    def _product(self, item: Extern) -> None:
+        assert item.loops is not None
+        for n in item.fused.stored:
+            self._allocate(n)
+        name = "_".join([item.node.name, *[n.name for n in item.fused.stored[:3]]])
+        function = self._global(f"call_{name}", epilogues.caller(item, self.plan.has_memory(item.loops)))
+        factors = ", ".join(self._array(n) for n in item.node.args)
+        outs, operands = ("".join(f"{self.known[n]}, " for n in nodes) for nodes in (item.fused.stored, item.fused.operands))
+        self.lines.append(f"{function}({factors}, ({outs}), ({operands}))")
 
     def _extern(self, node: Node) -> None:
         if node.target is operator.getitem:
