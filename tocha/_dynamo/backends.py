@@ -104,7 +104,6 @@ def _by_sizes(gm: Any, compiler: Any) -> Callable[..., Any]:
 def _ahead(gm: Any, example_inputs: list[Any], compiler: Any) -> Callable[..., Any]:
     """AOTAutograd's function; the graph as captured where that can't be, for a reason that is logged."""
     from tocha.aot import runtime
-    from tocha.backends import namespace
 
     def function(*inputs: Any) -> list[Any]:
         try:
@@ -123,12 +122,4 @@ def _ahead(gm: Any, example_inputs: list[Any], compiler: Any) -> Callable[..., A
         log.info("the graph runs eagerly: %s", why)
         report.uncompiled(str(why))
         return gm.forward
-    if not made.traced.mutated:
-        return made
-
-    def call(*inputs: Any) -> Any:
-        if len({namespace(t._a).memory_id(t._a) for t in inputs}) < len(inputs):  # writes to one input would show in another
-            return gm.forward(*inputs)
-        return made(*inputs)
-
-    return call
+    return made if not made.traced.mutated else runtime.Apart(made, gm.forward)

@@ -56,34 +56,38 @@ def compile_callable(
     program = Program(getattr(fn, "__qualname__", type(fn).__name__), lookup_backend(backend), options, fullgraph)
     program.dynamic = dynamic
     _programs.add(program)
-    code, names = function.__code__, function.__code__.co_varnames[: function.__code__.co_argcount]
-    simple = not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS) and not code.co_kwonlyargcount
+    code = function.__code__
+    count, flags = code.co_argcount, code.co_flags
+    names, starred = code.co_varnames[:count], flags & inspect.CO_VARARGS
+    several = code.co_varnames[count : count + bool(starred) + bool(flags & inspect.CO_VARKEYWORDS)]
+    positional, named = not code.co_kwonlyargcount, bool(flags & inspect.CO_VARKEYWORDS) and code.co_posonlyargcount == count
     unsupported = decode(code).unsupported or ("a generator" if is_generator(code) else None)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if (
-            unsupported
-            or config.disable
-            or report.capturing_now
-            or stacks.function_modes
-            or stacks.interpreters
-            or stance[0] == "force_eager"
-        ):
-            return fn(*args, **kwargs)
-        given = (*bound, *args)
-        if simple and not kwargs and len(given) == len(names):
-            local = dict(zip(names, given, strict=True))
+    def variables(given: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The local variables of a call, in the order in which `bind` has them."""
+        if positional and (named or not kwargs) and (len(given) == count or (starred and len(given) > count)):
+            local = dict(zip(names, given, strict=False))
+            if several:
+                local.update(zip(several, (given[count:], kwargs) if starred else (kwargs,), strict=False))
         else:
-            try:
-                local = bind(code, function.__qualname__, function.__defaults__, function.__kwdefaults__, given, kwargs)
-            except TypeError:
-                return fn(*args, **kwargs)
+            local = bind(code, function.__qualname__, function.__defaults__, function.__kwdefaults__, given, kwargs)
         if function.__closure__:
             local.update(zip(code.co_freevars, function.__closure__, strict=True))
+        return local
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if unsupported or config.disable or report.capturing_now or stance[0] == "force_eager":
+            return fn(*args, **kwargs)
+        try:
+            local = variables((*bound, *args), kwargs)
+        except TypeError:
+            return fn(*args, **kwargs)
         if program.bound:
             result = program.recall(local, lambda: Frames([Frame(code, function.__globals__, local)]))
             if result is not NULL:
                 return result
+        if stacks.function_modes or stacks.interpreters:
+            return fn(*args, **kwargs)
         return program.run(Frames([Frame(code, function.__globals__, local)]), lambda: fn(*args, **kwargs))
 
     call._dynamo_program = program  # type: ignore[attr-defined]

@@ -225,10 +225,11 @@ def signature(t: Any) -> tuple[Any, ...]:
 
 def environment() -> tuple[Any, ...]:
     """The state around a call that graphs depend on."""
-    cast = stacks.autocast
+    around, modes = vars(stacks), vars(state)  # of this thread
+    cast = around["autocast"]
     return (
-        state.grad, state.inference, state.enabled, get_default_dtype(), get_default_device(), len(stacks.function_modes), len(stacks.interpreters),
-        None if cast is None else _autocast_key(stacks.autocast_state or cast),
+        modes["grad"], modes["inference"], modes["enabled"], get_default_dtype(), get_default_device(), len(around["function_modes"]),
+        len(around["interpreters"]), None if cast is None else _autocast_key(around["autocast_state"] or cast),
     )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ class Wrapper:
     source: str
     names: dict[str, Any]
     kernels: list[Built]
+    inputs: list[tuple[str, tuple[int, ...]]] = dataclasses.field(default_factory=list)  # their names and strides
 
 
 def wrap_up(graph: Graph, plan: Schedule) -> Wrapper:
@@ -68,7 +69,7 @@ class _Writer:
         body = [f"{head}= inputs"] if self.placeholders else []
         body += [*self.lines, f"return [{returned}]"]
         source = "def forward(inputs):\n" + "".join(f"    {line}\n" for line in body)
-        return Wrapper(source, self.names, self.kernels)
+        return Wrapper(source, self.names, self.kernels, [(n.name, n.meta["val"].strides) for n in self.placeholders])
 
     def _global(self, wish: str, value: Any) -> str:
         name, number = wish, 1
@@ -236,3 +237,16 @@ class Runner:
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         return self.call(inputs)
+
+    def bind(self, fixed: dict[int, Any]) -> Any:
+        """The function of the other inputs where some, by number, are always these arrays; None if one isn't laid out as expected."""
+        names = self.wrapper.inputs
+        if any(a.strides != names[i][1] for i, a in fixed.items()):
+            return None
+        taken = [names[i][0] for i in fixed]
+        rest = "".join(f"{name}, " for i, (name, _) in enumerate(names) if i not in fixed)
+        skipped = tuple(f"    if {name}.strides != " for name in taken)
+        lines = [line for line in self.code.splitlines()[2:] if not line.startswith(skipped)]
+        text = "".join(f"    {line}\n" for line in [f"    {rest}= inputs" if rest else "    pass", *lines])
+        source = f"def forward({', '.join(taken)}):\n    def bound(inputs):\n{text}    return bound\n"
+        return compile_source(source, self.wrapper.names)(*fixed.values())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,9 +21,13 @@ from tocha.aot.twice import Again, Held
 from tocha.autograd.graph import Node, Version, bump_all, check_unchanged, version_of
 from tocha.autograd.mode import no_grad, set_grad_enabled, state
 from tocha.autograd.views import edge_of
+from tocha.backends import namespace
 from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, disabled_torch_function
 from tocha.fx import Graph
 from tocha.tensor import Tensor, wrap
+
+if TYPE_CHECKING:
+    from tocha.aot.bound import Bound
 
 Arrays = list[Any]
 Run = Callable[[Arrays], Arrays]
@@ -101,6 +105,17 @@ class _Lazy:
         return self.made(arrays)
 
 
+class History(NamedTuple):
+    """Of a call's inputs: edges to those with gradients, which outputs of their nodes they are, the arrays that backward reads, what running
+    again takes, and the version counters of what is read, with its tensors."""
+
+    edges: tuple[Any, ...]
+    numbers: tuple[int, ...] | None  # None: all 0
+    arrays: Arrays
+    held: Held
+    checked: list[tuple[Version, Tensor]]
+
+
 class Compiled:
     """Calls a forward, and records a node that calls the backward on these inputs, on what the forward saved, and on gradients."""
 
@@ -111,14 +126,46 @@ class Compiled:
         self.always = always  # the function itself switches recording on
         self.count = traced.values + len(traced.mutated)
         self.checked = [] if again is None else [again.needed.index(i) for i in saved_inputs]
+        self.kept: list[int] | None = None  # outputs that are also saved: the same at every call
+        self.plain = not traced.mutated and [(r.kind, r.index) for r in traced.results] == [
+            ("value", i) for i in range(self.count)
+        ]
 
     def __call__(self, *inputs: Tensor) -> list[Any]:
+        history = self.history(inputs) if self.records() else None
+        return self.finish(inputs, self.forward([t._a for t in inputs]), history)
+
+    def records(self) -> bool:
+        """Whether a call now gets a history."""
+        return self.again is not None and bool(state.grad or self.always)
+
+    def history(self, inputs: Sequence[Tensor]) -> History:
+        """What a call's node needs of its inputs."""
+        assert self.again is not None
+        held = self.again.hold(inputs)
+        numbers = tuple([inputs[i]._nr for i in self.traced.wanted])
+        return History(
+            tuple([edge_of(inputs[i]) if inputs[i].requires_grad else None for i in self.traced.wanted]),
+            numbers if any(numbers) else None,
+            [inputs[i]._a for i in self.saved_inputs],
+            held,
+            [held[0][i] for i in self.checked],
+        )
+
+    def bind(self, fixed: dict[int, Tensor]) -> Bound:
+        """The same for inputs some of which, by number, are always these tensors, their arrays, hooks and counters included."""
+        from tocha.aot.bound import Bound
+
+        return Bound(self, fixed)
+
+    def finish(self, inputs: Sequence[Tensor], arrays: Arrays, history: History | None) -> list[Any]:
+        """The results of a call whose graph gave `arrays`."""
         traced = self.traced
-        held = None if self.again is None or not (state.grad or self.always) else self.again.hold(inputs)
-        arrays = self.forward([t._a for t in inputs])
         outs = [wrap(a) for a in arrays[: self.count]]
-        if held is not None:
-            self._record(inputs, outs, arrays[self.count :], held)
+        if history is not None:
+            self._record(outs, arrays[self.count :], history)
+        if self.plain:
+            return outs
         results = [_result(r, inputs, outs) for r in traced.results]
         if traced.mutated:
             self._write_back(inputs, outs[traced.values :])
@@ -140,19 +187,48 @@ class Compiled:
             np.copyto(t._a, a)
         bump_all([t for t, _ in plain], "copy_")
 
-    def _record(self, inputs: Sequence[Tensor], outs: list[Tensor], saved: Arrays, held: Held) -> None:
+    def _record(self, outs: list[Tensor], saved: Arrays, history: History) -> None:
         traced = self.traced
-        edges = tuple([edge_of(inputs[i]) if inputs[i].requires_grad else None for i in traced.wanted])
-        numbers = tuple([inputs[i]._nr for i in traced.wanted])
-        node = CompiledBackward(edges, numbers if any(numbers) else None, len(traced.differentiable))
-        node.run, node.saved = self.backward, [*[inputs[i]._a for i in self.saved_inputs], *saved]
-        node.again, node.held = self.again, held
+        node = CompiledBackward(history.edges, history.numbers, len(traced.differentiable))
+        node.run, node.saved = self.backward, [*history.arrays, *saved]
+        node.again, node.held, node.inputs = self.again, history.held, history.checked
         node.like = [outs[i]._a for i in traced.differentiable]
-        node.inputs = [held[0][i] for i in self.checked]
         for number, i in enumerate(traced.differentiable):
             outs[i]._rg, outs[i]._node, outs[i]._nr = True, node, number
-        kept = {id(a) for a in saved}
-        node.outputs_kept = [(version_of(o), o._a) for o in outs if id(o._a) in kept]
+        if self.kept is None:
+            ids = {id(a) for a in saved}
+            self.kept = [i for i, o in enumerate(outs) if id(o._a) in ids]
+        node.outputs_kept = [(version_of(outs[i]), outs[i]._a) for i in self.kept]
+
+
+class Apart:
+    """A compiled function that writes to its inputs, for inputs none of which shows in another; others are given to `otherwise`."""
+
+    def __init__(self, made: Compiled, otherwise: Callable[..., Any]) -> None:
+        self.made, self.otherwise = made, otherwise
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        apart = len({memory_of(t) for t in inputs}) == len(inputs)
+        return self.made(*inputs) if apart else self.otherwise(*inputs)
+
+    def bind(self, fixed: dict[int, Tensor]) -> Callable[..., Any] | None:
+        """As `Compiled.bind`; None if the fixed inputs show in each other."""
+        taken = {memory_of(t) for t in fixed.values()}
+        if len(taken) < len(fixed):
+            return None
+        bound = self.made.bind(fixed)
+
+        def call(*rest: Tensor) -> Any:
+            own = {memory_of(t) for t in rest}
+            apart = len(own) == len(rest) and taken.isdisjoint(own)
+            return bound(*rest) if apart else self.otherwise(*bound.inputs_with(rest))
+
+        return call
+
+
+def memory_of(t: Tensor) -> int:
+    """The same for tensors on the same memory."""
+    return namespace(t._a).memory_id(t._a)
 
 
 def _is_plain(t: Tensor, new: Tensor) -> bool:

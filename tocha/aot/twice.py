@@ -46,8 +46,11 @@ class Again:
 
     def hold(self, inputs: Sequence[Tensor]) -> Held:
         """What running again takes."""
-        rng = random.get_rng_state() if self.draws else None
-        return [(version_of(inputs[i]), inputs[i]) for i in self.needed], rng
+        return [(version_of(inputs[i]), inputs[i]) for i in self.needed], self.rng()
+
+    def rng(self) -> Any:
+        """The state of the random numbers, if the function draws any."""
+        return random.get_rng_state() if self.draws else None
 
     def gradients(self, node: Node, held: Held, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Gradients of the wanted inputs, with a history."""
