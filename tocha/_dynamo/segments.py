@@ -78,8 +78,8 @@ class Segment:
     writes: bool  # whether the graph writes to tensors in place
     shapes: dict[str, tuple[int, ...]]  # of tensors from before, by where they come from
     check: Callable[[Any, Any], Any]
-    wait: int = 2  # entries until it is bound, and how many it will be the next time
-    again: int = 2
+    wait: int = 8  # entries until it is bound, and how many it will be the next time
+    again: int = 8
 
     def text(self) -> str:
         """The three functions."""
