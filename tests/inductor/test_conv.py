@@ -77,6 +77,7 @@ CASES = {
     "small maps of many channels": {"n": 5, "c": 70, "o": 140, "size": (7, 7), "kernel": (3, 3), "padding": ((1, 1), (1, 1))},
     "blocks of channels": {"n": 1, "c": 700, "o": 14, "size": (4, 5), "kernel": (3, 3)},
     "weights packed inside": {"n": 2, "c": 150, "o": 180, "size": (5, 6), "kernel": (3, 3), "padding": ((1, 1), (1, 1))},
+    "blocks of weights packed inside": {"n": 1, "c": 300, "o": 70, "size": (20, 20), "kernel": (3, 3), "padding": ((1, 1), (1, 1))},
     "weights of groups packed inside": {"n": 2, "c": 270, "o": 300, "size": (7, 4), "kernel": (3, 3), "stride": (2, 1), "groups": 2},
     "1-d": {"n": 3, "c": 9, "o": 25, "size": (701,), "kernel": (5,), "stride": (2,), "padding": ((2, 1),)},
     "3-d": {"n": 2, "c": 5, "o": 7, "size": (6, 9, 11),

@@ -139,10 +139,13 @@ class Function:
     def store(self, value: Any, pointer: Value, align: int, type: str | None = None) -> None:
         self.emit(f"store {type or value.type} {name_of(value)}, ptr {pointer.name}, align {align}")
 
-    def prefetch(self, pointer: Value, ahead: int) -> None:
-        """Have memory that will be read, `ahead` bytes after `pointer`, brought to the cache; it may lie outside of any array."""
-        place = self.op(f"getelementptr i8, ptr {pointer.name}, i64 {ahead}", "ptr")
-        self.call("llvm.prefetch.p0", "void", ("ptr", place), ("i32", 0), ("i32", 3), ("i32", 1), declare=True)
+    def beyond(self, pointer: Value, count: Any) -> Value:
+        """An address `count` bytes away, perhaps outside of what `pointer` points into; only `prefetch` may use it."""
+        return self.op(f"getelementptr i8, ptr {pointer.name}, i64 {name_of(count)}", "ptr")
+
+    def prefetch(self, pointer: Value) -> None:
+        """Have memory that will be read brought to the cache."""
+        self.call("llvm.prefetch.p0", "void", ("ptr", pointer), ("i32", 0), ("i32", 3), ("i32", 1), declare=True)
 
     def word(self, pointer: Value, index: Any) -> Value:
         """An element of an int64 array."""

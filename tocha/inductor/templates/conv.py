@@ -24,7 +24,7 @@ import numpy as np
 
 from tocha.inductor.templates import runs, windows
 from tocha.inductor.templates.builder import Function, Value, module
-from tocha.inductor.templates.gemm import Geometry, Vectors, call_micro, micros, padded
+from tocha.inductor.templates.gemm import AHEAD, Geometry, Vectors, call_micro, micros, padded
 from tocha.inductor.templates.windows import Fields
 
 Shape = tuple[int, ...]
@@ -69,24 +69,17 @@ def body(g: Geometry) -> Function:
             count = f.min(s.channels - c0, s.block)
             windows.call_pack(f, g, v.far(x, c0 * s.x_c), count, samples, d0, h0, w0, packed)
             weights = v.at(packed, s.inside)
-            with f.when(s.inside > 0):
-                f.call(
-                    "pack_inside",
-                    "void",
-                    ("ptr", f["ctx"]),
-                    ("i64", group),
-                    ("i64", c0),
-                    ("i64", count),
-                    ("i64", chunk),
-                    ("ptr", weights),
-                )
-            with f.loop(0, s.phases) as phase:
-                where = f.at(s.table, s.planes * 3 + phase * _PHASE, "i64")
-                f.call(
-                    "phase", "void", ("ptr", f["ctx"]), ("ptr", where), ("ptr", out), ("i64", group), ("i64", c0), ("i64", count),
-                    ("i64", samples), ("i64", d0), ("i64", h0), ("i64", w0), ("i64", chunk), ("ptr", packed), ("ptr", tile), ("ptr", zeros),
-                    ("i64", phase), ("ptr", weights),
-                )  # fmt: skip
+            with f.loop(chunk, f.min(s.padded_outputs, chunk + s.chunk), s.inside_rows) as row:
+                with f.when(s.inside > 0):
+                    numbers = [("i64", number) for number in (group, c0, count, row)]
+                    f.call("pack_inside", "void", ("ptr", f["ctx"]), *numbers, ("ptr", weights))
+                with f.loop(0, s.phases) as phase:
+                    where = f.at(s.table, s.planes * 3 + phase * _PHASE, "i64")
+                    f.call(
+                        "phase", "void", ("ptr", f["ctx"]), ("ptr", where), ("ptr", out), ("i64", group), ("i64", c0), ("i64", count),
+                        ("i64", samples), ("i64", d0), ("i64", h0), ("i64", w0), ("i64", row), ("ptr", packed), ("ptr", tile), ("ptr", zeros),
+                        ("i64", phase), ("ptr", weights),
+                    )  # fmt: skip
     windows.give_back(f, s, slot)
     return f
 
@@ -110,11 +103,14 @@ def phase(g: Geometry) -> Function:
     packed_before = v.at(s.weight, f["group"] * s.weight_group + f.word(where, 2) + f["c0"] * taps * s.padded_outputs)
     packed_inside = v.at(f["weights"], f.word(where, 2) // s.channels * f["count"])
     weight = f.select(s.inside > 0, packed_inside, packed_before, "ptr")
+    first_row = f.select(s.inside > 0, f["chunk"], 0)
+    piecewise = s.inside_rows < s.chunk
+    source = v.far(s.weight, f["group"] * s.weight_from)
     bias = v.at(s.bias, f["group"] * s.padded_outputs)
     out = v.far(f["out"], f.word(where, 3) + f["d0"] * s.out_d + f["h0"] * s.out_h + f["w0"] * s.out_w)
     more = f["c0"] > 0
     outputs, out_c, out_w = s.outputs, s.out_c, s.out_w
-    last_row = f.min(f["chunk"] + s.chunk, s.padded_outputs)
+    last_row = f.min(f["chunk"] + s.inside_rows, s.padded_outputs)
     dense = s.dense.equals(1)
     list_of_runs = v.at(f["tile"], g.columns * g.rows)
     panel = v.at(list_of_runs, runs.room(g))
@@ -144,15 +140,17 @@ def phase(g: Geometry) -> Function:
         with f.loop(f["chunk"], last_row, g.rows) as row:
             rows = f.min(last_row - row, g.rows)
             real = f.min(outputs - row, rows)
-            first = [steps, v.at(weight, row * steps), columns, places]
+            a = v.at(weight, (row - first_row) * steps)
+            following = f.beyond(source, last_row * s.weight_o * (2 if g.memory else g.align))
+            first, ahead = [steps, a, columns, places], f.select(piecewise, following, f.beyond(a, AHEAD), "ptr")
 
             def straight() -> None:
-                call_micro(f, g, rows, wide, [*first, v.at(to, row * out_c), out_c, v.at(bias, row), more])
+                call_micro(f, g, rows, wide, [*first, v.at(to, row * out_c), out_c, v.at(bias, row), more, ahead])
 
             def aside() -> None:
                 start_from = f.select(more, f["zeros"], v.at(bias, row), "ptr")
                 tile = f.select(hold, v.at(here, (row - f["chunk"]) * g.columns), here, "ptr")
-                call_micro(f, g, rows, wide, [*first, tile, g.columns, start_from, again])
+                call_micro(f, g, rows, wide, [*first, tile, g.columns, start_from, again, ahead])
                 with f.when(finished):
                     f.call(
                         "place_tile", "void", ("ptr", list_of_runs), ("i64", count), ("ptr", tile), ("i64", real), ("ptr", v.far(out, row * out_c)),
@@ -174,19 +172,19 @@ def code(g: Geometry) -> str:
 
 
 def pack_inside(g: Geometry) -> Function:
-    """Pack a block of channels of a chunk's weights, which only one unit or two will read, where they stay in the cache."""
+    """Pack a block of channels of some rows' weights, which only one unit or two will read, where they stay in the cache."""
     f = Function(
-        "pack_inside", [("ptr", "ctx"), ("i64", "group"), ("i64", "c0"), ("i64", "count"), ("i64", "chunk"), ("ptr", "to")]
+        "pack_inside", [("ptr", "ctx"), ("i64", "group"), ("i64", "c0"), ("i64", "count"), ("i64", "row"), ("ptr", "to")]
     )
     v, s = Vectors(f, g), Fields(f)
     source = v.far(s.weight, f["group"] * s.weight_from + f["c0"] * s.weight_c)
-    end = f.min(f["chunk"] + s.chunk, s.padded_outputs)
+    end = f.min(f["row"] + s.inside_rows, s.padded_outputs)
     place = f.variable(s.taps_at)
     with f.loop(0, s.phases):
         start = place.get()
         taps, words = f.word(s.table, start), f.at(s.table, start + 2, "i64")
         to = v.at(f["to"], f.word(s.table, start + 1) // s.channels * f["count"])
-        call_pack_rows(f, source, s.weight_o, s.weight_c, f["count"], taps, words, s.outputs, f["chunk"], end, to, s.straight)
+        call_pack_rows(f, source, s.weight_o, s.weight_c, f["count"], taps, words, s.outputs, f["row"], end, to, s.straight)
         place.set(start + 2 + taps)
     return f
 
@@ -199,7 +197,7 @@ def call_pack_rows(f: Function, *arguments: Any) -> None:
 
 
 def pack_rows(g: Geometry) -> Function:
-    """Rows `start` to `end` of `count` channels' weights in row blocks: each channel's taps, a column of the block's rows each.
+    """Rows `start` to `end` of `count` channels' weights in row blocks at `to`: each channel's taps, a column of the block's rows each.
 
     `straight`: a row's weights lie one after the other in that order."""
     names = ("weight", "step_o", "step_c", "count", "taps", "words", "outputs", "start", "end", "to", "straight")
@@ -210,7 +208,7 @@ def pack_rows(g: Geometry) -> Function:
     def blocks(inner: Value, c: Value, pack: Callable[..., None]) -> None:
         with f.loop(f["start"], f["end"], g.rows) as row:
             rows = f.min(f["end"] - row, g.rows)
-            column = v.at(f["to"], (row * count + c * rows) * taps)
+            column = v.at(f["to"], ((row - f["start"]) * count + c * rows) * taps)
             lines = [v.far(inner, f.min(row + r, f["outputs"] - 1) * f["step_o"]) for r in range(g.rows)]
             for height in g.heights:
                 with f.when(rows.equals(height)):
@@ -258,7 +256,7 @@ def pack_weight(g: Geometry) -> str:
             target = v.at(s.packed, group * s.packed_group + f.word(table, start + 1))
             with f.loop(0, channels, block) as c0:
                 count = f.min(channels - c0, block)
-                to = v.at(target, c0 * taps * padded_outputs)
+                to = v.at(target, (c0 * padded_outputs + start_row * count) * taps)
                 call_pack_rows(
                     f, v.far(source, c0 * step_c), step_o, step_c, count, taps, words, outputs, start_row, end_row, to, s.straight
                 )
@@ -282,7 +280,7 @@ def _pack_lines(f: Function, v: Vectors, steps: Value, height: int, lines: list[
     whole = steps // n * n
     with f.loop(0, whole, n) as k0:
         for line in lines:
-            f.prefetch(v.far(line, k0), 2 * n * v.g.align)
+            f.prefetch(f.beyond(v.far(line, k0), 2 * n * v.g.align))
         for _, store in square(k0, None):
             store()
     with f.when(whole < steps):
@@ -374,6 +372,7 @@ _INSIDE = 160 * 1024  # elements of weights that fit the L2 cache beside it
 _LEAST_STEPS = 192  # below this, sums are read and written too often
 _READS = 2  # boxes for which packing weights again costs less than a packed copy in memory
 _SCRATCH = 96 * 1024  # elements of packed input for a block: well inside a 1 MiB L2 cache
+_WHOLE = 112 * 1024  # where weights are packed a row block at a time
 
 
 def boxes(lines: list[Line], samples: int, planes: int, limit: int) -> list[int]:
@@ -414,12 +413,13 @@ def plan(
     size = boxes(lines, samples, len(planes), max(_SCRATCH // block, 1))
     counts = _counts(lines, samples, size)
     narrow = _INSIDE // (sum(tap_counts) * rows)
-    inside = (
-        not (aside or before)
-        and sum(tap_counts) * channels * rows > _INSIDE
-        and narrow * sum(tap_counts) >= _LEAST_STEPS * len(phases)
-    )
-    if inside:
+    straight = not g.pairs and weight_steps[1] == sum(tap_counts) and _in_order(phases, kernel)
+    inside = not (aside or before) and sum(tap_counts) * channels * rows > _INSIDE
+    whole = boxes(lines, samples, len(planes), max(_WHOLE // channels, 1))
+    piecewise = inside and straight and channels * least <= _WHOLE and _product(_counts(lines, samples, whole)) == 1
+    if piecewise:
+        block, size, counts = channels, whole, _counts(lines, samples, whole)
+    elif inside := inside and narrow * sum(tap_counts) >= _LEAST_STEPS * len(phases):
         cut = -(-channels // -(-channels // min(block, narrow)))
         several = boxes(lines, samples, len(planes), max(_SCRATCH // cut, 1))
         inside = _product(_counts(lines, samples, several)) <= _READS
@@ -430,7 +430,7 @@ def plan(
         largest = 0 if size[0] > 1 else 1 if size[1] > 1 else 2 if size[2] > 1 else 3
         size[largest] = -(-size[largest] // 2)
         counts = _counts(lines, samples, size)
-    inside = inside and _product(counts) <= _READS
+    inside = inside and _product(counts) <= (1 if piecewise else _READS)
     chunks = max(1, min(row_blocks // 4, -(-wanted // (groups * _product(counts)))))
     chunk = -(-row_blocks // chunks) * g.rows
     chunks = -(-rows // chunk)
@@ -447,18 +447,17 @@ def plan(
         scratch = front(g) + hold_at + hold_phase * len(phases) + 64
     packed_group = sum(tap_counts) * channels * rows
     table, taps = _tables(lines, planes, phases, block, pitch, plane, plane_size, channels * rows, out_strides, kernel, g.columns)
-    straight = int(weight_steps[1] == sum(tap_counts) and taps[2:].tolist() == list(range(sum(tap_counts))))
-    inside_at = -(-scratch // 16) * 16 - front(g) if inside else 0
+    inside_at, inside_rows = -(-scratch // 16) * 16 - front(g) if inside else 0, g.rows if inside and piecewise else chunk
     if inside:
-        scratch = front(g) + inside_at + sum(tap_counts) * block * rows + 64
+        scratch = front(g) + inside_at + sum(tap_counts) * block * min(rows, inside_rows) + 64
     fields = {
         "channels": channels, "block": block, "outputs": outputs, "padded_outputs": rows, "chunk": chunk, "chunks": chunks,
         "samples": samples, "planes": len(planes), "plane": plane_size, "pitch": pitch, "phases": len(phases),
         "weight_group": packed_group, "hold_at": hold_at, "hold_phase": hold_phase, "tall": tall, "across": kernel[2],
         "dense": int(most * block <= _STEPS and _pays(size, plane, min(chunk, rows), g)), "scratch_size": scratch, "slots": slots,
         "x_group": x_group or channels * x_strides[1], "x_n": x_strides[0], "x_c": x_strides[1],
-        "inside": inside_at, "taps_at": len(table), "straight": straight, "weight_from": weight_group,
-        "weight_o": weight_steps[0], "weight_c": weight_steps[1],
+        "inside": inside_at, "inside_rows": inside_rows, "taps_at": len(table), "straight": int(straight),
+        "weight_from": weight_group, "weight_o": weight_steps[0], "weight_c": weight_steps[1],
         "out_n": out_strides[0], "out_c": out_strides[1], "box_n": size[0], "count_n": counts[0],
     }  # fmt: skip
     for i, axis in enumerate("dhw"):
@@ -473,7 +472,7 @@ def plan(
         "channels": channels, "block": block, "outputs": outputs, "padded_outputs": rows, "blocks": unit_count, "unit_rows": unit_rows,
         "phases": len(phases),
         "group": weight_group, "step_o": weight_steps[0], "step_c": weight_steps[1], "packed_group": packed_group,
-        "straight": straight,
+        "straight": int(straight),
     }  # fmt: skip
     units = groups * _product(counts) * chunks
     return Plan(
@@ -488,6 +487,13 @@ def _product(sizes: Any) -> int:
     for s in sizes:
         n *= s
     return n
+
+
+def _in_order(phases: list[Any], kernel: list[int]) -> bool:
+    """Whether there is one phase, whose taps are all of the kernel's, one after the other."""
+    return len(phases) == 1 and all(
+        [t[0] for t in taps] == list(range(n)) for (_, _, taps), n in zip(phases[0], kernel, strict=True)
+    )
 
 
 def _least(lines: list[Line]) -> int:

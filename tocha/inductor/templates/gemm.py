@@ -28,7 +28,7 @@ from tocha.inductor.templates import epilogue
 from tocha.inductor.templates.builder import Function, Value
 from tocha.inductor.templates.expressions import constant, convert
 
-_AHEAD = 8192  # bytes before the microkernel that the left operand, read once, is fetched from memory
+AHEAD = 8192  # bytes before the microkernel that the left operand, read once, is fetched from memory
 LETTER = {"float": "f32", "double": "f64", "i32": "i32", "i64": "i64"}
 ITEM = {"float": 4, "double": 8, "i32": 4, "i64": 8}
 
@@ -244,7 +244,8 @@ class Vectors:
 
 
 def micro(g: Geometry, rows: int, vectors: int) -> Function:
-    """c[r, :] = sum over k of a[k, r] * b[offsets[k] :], plus bias[r], or plus c if `more`."""
+    """c[r, :] = sum over k of a[k, r] * b[offsets[k] :], plus bias[r], or plus c if `more`. Meanwhile as much memory as `a` has is fetched
+    from `ahead` on."""
     f = Function(
         f"micro_{rows}x{vectors}",
         [
@@ -256,6 +257,7 @@ def micro(g: Geometry, rows: int, vectors: int) -> Function:
             ("i64", "row"),
             ("ptr", "bias"),
             ("i1", "more"),
+            ("ptr", "ahead"),
         ],
     )
     v = Vectors(f, g)
@@ -263,7 +265,7 @@ def micro(g: Geometry, rows: int, vectors: int) -> Function:
     with f.loop(0, f["k"]) as k:
         b = v.at(f["b"], f.word(f["offsets"], k))
         a = v.at(f["a"], k * rows)
-        f.prefetch(a, _AHEAD)
+        f.prefetch(f.beyond(f["ahead"], k * (rows * g.align)))
         columns = [v.load(v.at(b, j * g.lanes)) for j in range(vectors)]
         for r in range(rows):
             factor = v.splat(v.one(v.at(a, r)))
@@ -286,8 +288,10 @@ def micros(g: Geometry) -> list[Function]:
 
 
 def call_micro(f: Function, g: Geometry, rows: Value, wide: Value, arguments: list[Any]) -> None:
-    """The microkernel of `rows` rows and, if `wide`, of all vectors of columns, else of one."""
-    types = ("i64", "ptr", "ptr", "ptr", "ptr", "i64", "ptr", "i1")
+    """The microkernel of `rows` rows and, if `wide`, of all vectors of columns, else of one; `ahead` may be left out."""
+    types = ("i64", "ptr", "ptr", "ptr", "ptr", "i64", "ptr", "i1", "ptr")
+    if len(arguments) < len(types):
+        arguments = [*arguments, f.beyond(arguments[1], AHEAD)]
 
     def call(height: int, vectors: int) -> None:
         f.call(f"micro_{height}x{vectors}", "void", *zip(types, arguments, strict=True))
