@@ -13,6 +13,7 @@ from tocha.backends._native_prims import FLOAT_NP, Rule, Run, pointwise, reduce,
 _FEW = 16  # elements for each of the sums that are summed again
 
 _SCALED = Rule("scaled", lambda o, x, scale, shift: o.add(o.mul(x, scale), shift))
+_TIMES = Rule("times", lambda o, x, y: o.mul(x, y))
 _STANDARDIZE = {  # whether the scale holds the weight, and whether there is a bias
     (True, False): Rule("standardize", lambda o, x, m, s: o.mul(o.sub(x, m), s)),
     (True, True): Rule("standardize_bias", lambda o, x, m, s, b: o.add(o.mul(o.sub(x, m), s), b)),
@@ -139,9 +140,20 @@ def _rows_backward(g: Any, x: Any, weight: Any, moments: tuple[Any, ...], eps: f
     return out, *[s.reshape(shape) for s in summed]
 
 
-def _sums(g: Any, x: Any, mean: Any, scale: Any, dims: tuple[int, ...]) -> tuple[Any, Any] | None:
+def _period(few: tuple[int, ...], many: tuple[int, ...]) -> tuple[int, int] | None:
+    """How often each element of shape `few`, broadcast to `many`, is repeated, and after how many elements all come again; None for other
+    patterns."""
+    apart = [d for d, n in enumerate(many) if n != 1 and few[d] == n]
+    if not apart:
+        return max(1, math.prod(many)), 1
+    first, last = apart[0], apart[-1]
+    run = many[first : last + 1]
+    return (math.prod(many[last + 1 :]), math.prod(run)) if run == few[first : last + 1] else None
+
+
+def _sums(g: Any, x: Any, mean: Any, scale: Any, dims: tuple[int, ...], factor: Any = None) -> tuple[Any, ...] | None:
     """Sums of g * (x - mean) * scale and of g over `dims`, or some of them: over the last in one pass, if those are long enough. The dimensions
-    stay, of size 1."""
+    stay, of size 1. The pass also gives g * factor, if that is asked for and of mean's shape."""
     kind, last = widened(x.dtype), x.ndim
     while last and (last - 1 in dims or x.shape[last - 1] == 1):
         last -= 1
@@ -149,20 +161,30 @@ def _sums(g: Any, x: Any, mean: Any, scale: Any, dims: tuple[int, ...]) -> tuple
     modules = native.inductor()
     if not dims or modules is None:
         return None
-    if n < _FEW or not x.flags.c_contiguous or not g.flags.c_contiguous:
+    rows = None if n < _FEW or not x.flags.c_contiguous or not g.flags.c_contiguous else _period(mean.shape[:last], kept)
+    if rows is None:
         wide = [np.broadcast_to(v, x.shape) for v in (mean, scale)]
         products = reduce("normal_sum", [g, x, *wide], dims, True, kind)
         grads = None if products is None else reduce("sum", [g], dims, True, kind)
-        return None if grads is None else (products, grads)
-    names = modules.lower.NP_TYPES
-    builtin = native.kernel(("normal_sums", x.dtype), lambda: modules.rows.normal_sums(names[x.dtype], names[kind]))
+        if grads is None or factor is None:
+            return None if grads is None else (products, grads)
+        scaled = pointwise(_TIMES, [g, factor], kind, x.dtype)
+        return None if scaled is None else (products, grads, scaled)
+    names, given = modules.lower.NP_TYPES, factor is not None
+    builtin = native.kernel(("normal_sums", x.dtype, given), lambda: modules.rows.normal_sums(names[x.dtype], names[kind], given))
     if builtin is None:
         return None
     shape = (*kept, *[1] * (x.ndim - last))
-    moments = [np.ascontiguousarray(np.broadcast_to(v, shape), kind) for v in (mean, scale)]
     products, grads = np.empty(shape, kind), np.empty(shape, kind)
-    builtin(products, grads, g, x, *moments, row_work(math.prod(kept), n))
-    return products, grads
+    work = native.remember(
+        ("normal sums", shape, n, rows), lambda: np.array([math.prod(kept), max(1, 8192 // n), n, *rows], np.int64)
+    )
+    if not given:
+        builtin(products, grads, g, x, mean, scale, work)
+        return products, grads
+    out = np.empty(x.shape, x.dtype)
+    builtin(out, products, grads, g, x, mean, scale, factor, work)
+    return products, grads, out
 
 
 def _standardize_backward_any(grad: Any, input: Any, weight: Any, mean: Any, var: Any, params: dict[str, Any]) -> Any:
@@ -177,7 +199,7 @@ def _standardize_backward_any(grad: Any, input: Any, weight: Any, mean: Any, var
     sums = _sums(g, x, mean, scale, shared)
     if sums is None or sums[0].size * _FEW > x.size:
         return None
-    products, grads = sums
+    products, grads = sums[:2]
     of_weight, of_bias = products.sum(summed, keepdims=True), grads.sum(summed, keepdims=True)
     factor = None if weight is None else weight.reshape((1,) * lead + affine)
     if factor is not None:
@@ -221,15 +243,16 @@ def _batch_norm_given(arrays: list[Any], params: dict[str, Any]) -> Any:
     return pointwise(_SCALED, [x, scale, shift], kind, x.dtype)
 
 
-def _normal_sums(arrays: list[Any], params: dict[str, Any]) -> Any:
+def _batch_norm_given_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
     g, x, *vectors = arrays
     found = _channels(x, *vectors)
     if found is None or g.dtype is not x.dtype or g.shape != x.shape:
         return None
+    weight, mean, var = found
+    scale = 1 / np.sqrt(var + widened(x.dtype).type(params["eps"]))
     dims = (0, *range(2, x.ndim))
-    mean, scale = found
-    sums = _sums(g, x, mean, scale, dims)
-    return None if sums is None else tuple([s.sum(dims) for s in sums])
+    sums = _sums(g, x, mean[None], scale[None], dims, (scale * weight)[None])
+    return None if sums is None else (sums[2], sums[0].sum(dims), sums[1].sum(dims))
 
 
 # ---- root mean square
@@ -272,5 +295,5 @@ def _rms_norm_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
 
 RUNS: dict[str, Run] = {
     "standardize": _standardize, "standardize_backward": _standardize_backward, "batch_norm_given": _batch_norm_given,
-    "normal_sums": _normal_sums, "rms_norm": _rms_norm, "rms_norm_backward": _rms_norm_backward,
+    "batch_norm_given_backward": _batch_norm_given_backward, "rms_norm": _rms_norm, "rms_norm_backward": _rms_norm_backward,
 }  # fmt: skip

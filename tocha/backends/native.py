@@ -478,7 +478,7 @@ _BY_KIND = {
     "row": """
         softmax softmax_backward log_softmax log_softmax_backward logsumexp cross_entropy
         cross_entropy_backward standardize standardize_backward batch_norm_given rms_norm rms_norm_backward""",
-    "reduce": "all amax amin any argmax argmin count_nonzero max_dim mean min_dim mse mse_backward prod std sum var vector_norm normal_sums",
+    "reduce": "all amax amin any argmax argmin count_nonzero max_dim mean min_dim mse mse_backward prod std sum var vector_norm batch_norm_given_backward",
     "spread": "place_one searchsorted",
     "copy": "cast clone conv conv_input keep where tril triu flip",
     "index": "bag_maximum_place embedding gather index cumsum reversed_cumsum cumprod cummax cummin",

@@ -87,8 +87,8 @@ class Row:
         store = Store(out, self.start + j, convert(value(j), self.buffers[out]))
         self.statements.append(Loop(j.name, _ZERO, Size("n"), (store,), "vector"))
 
-    def sums(self, *values: Each, out: str | None = None) -> list[Expr]:
-        """float64 sums over the row of one or more values; with `out` the first value is also stored there."""
+    def sums(self, *values: Each, out: str | None = None, kept: Each | None = None) -> list[Expr]:
+        """float64 sums over the row of one or more values; with `out` the first value, or what `kept` says, is also stored there."""
         number = self.loops
         names = [f"sum{number}_{i}" for i in range(len(values))]
         self._begin("add", names, "f64")
@@ -100,7 +100,7 @@ class Row:
         computed = [v(j) for v in values]
         body: list[Statement] = [Accumulate("add", f"{n}_small", v) for n, v in zip(names, computed, strict=True)]
         if out is not None:
-            body.append(Store(out, self.start + j, convert(computed[0], self.buffers[out])))
+            body.append(Store(out, self.start + j, convert(computed[0] if kept is None else kept(j), self.buffers[out])))
         self.statements += [Declare(f"{n}_small", self.compute, zero) for n in names]
         self.statements.append(Loop(block.name, _ZERO, count, (
             *[Assign(f"{n}_small", zero) for n in names], Loop(j.name, start, stop, tuple(body), "vector"),
@@ -127,9 +127,9 @@ class Row:
         self.loops += 1
         return Index(f"j{self.loops}")
 
-    def kernel(self, name: str, params: tuple[Param, ...] = ()) -> Kernel:
+    def kernel(self, name: str, params: tuple[Param, ...] = (), sizes: tuple[str, ...] = ()) -> Kernel:
         body = (Loop("unit", Size("lo"), Size("hi"), tuple(self.statements)),)
-        made = Kernel(name, tuple(Buffer(n, t) for n, t in self.buffers.items()), params, (Size("n"),), body)
+        made = Kernel(name, tuple(Buffer(n, t) for n, t in self.buffers.items()), params, (Size("n"), *map(Size, sizes)), body)
         verify(made)
         return made
 
@@ -223,14 +223,21 @@ def _rms_scale(row: Row) -> Expr:
     return row.let("scale", 1.0 / Unary("sqrt", convert(square, row.compute) + convert(Param("eps", "f64"), row.compute)))
 
 
-def normal_sums(type: str, compute: str) -> Kernel:
-    """Sums of g * (x - mean) * scale and of g over each row, which has one mean and one scale."""
-    row = Row({"products": compute, "grads": compute, "g": type, "x": type, "mean": compute, "scale": compute}, compute)
-    mean, scale = row.let("middle", row.per_row("mean")), row.let("factor", row.per_row("scale"))
-    products, grads = row.sums(lambda j: row.load("g", j) * ((row.load("x", j) - mean) * scale), lambda j: row.load("g", j))
+def normal_sums(type: str, compute: str, scaled: bool) -> Kernel:
+    """Sums of g * (x - mean) * scale and of g over each row; with `scaled` also g * factor. `repeat` rows one after the other have one mean,
+    scale and factor, and so has every `period` of these again."""
+    buffers = {"products": compute, "grads": compute, "g": type, "x": type, "mean": compute, "scale": compute}
+    row = Row(({"out": type} if scaled else {}) | buffers | ({"factor": compute} if scaled else {}), compute)
+    at = Binary("rem", Binary("div", row.row, Size("repeat")), Size("period"))
+    mean, scale = row.let("middle", row.loaded("mean", at)), row.let("spread", row.loaded("scale", at))
+    factor = row.let("times", row.loaded("factor", at)) if scaled else None
+    products, grads = row.sums(
+        lambda j: row.load("g", j) * ((row.load("x", j) - mean) * scale), lambda j: row.load("g", j),
+        out="out" if scaled else None, kept=None if factor is None else lambda j: row.load("g", j) * factor,
+    )  # fmt: skip
     row.put_row("products", products)
     row.put_row("grads", grads)
-    return row.kernel("normal_sums")
+    return row.kernel("normal_sums_scaled" if scaled else "normal_sums", sizes=("repeat", "period"))
 
 
 ROWS = 64  # of norm_backward's units

@@ -152,24 +152,18 @@ def standardize_backward(
 # ---- batch normalisation with given statistics
 
 
-def _scale_parts(input: Any, weight: Any, mean: Any, var: Any, eps: float) -> tuple[Any, Any, tuple[int, ...]]:
-    shape = (1, -1) + (1,) * (input.ndim - 2)
-    return (var + eps).rsqrt().reshape(shape), mean.reshape(shape), shape
-
-
 def _given_vjp(g: Any, input: Any, weight: Any, bias: Any, mean: Any, var: Any, *, eps: float, needs: Any) -> Any:
-    rstd, center, shape = _scale_parts(input, weight, mean, var, eps)
-    dims = (0, *range(2, g.ndim))
+    if needs[1] and not recording(g, input, weight):
+        found = batch_norm_given_backward(g, input, weight, mean, var, eps=eps)
+        of_bias = found[2].to(bias.dtype) if needs[2] else None
+        return found[0] if needs[0] else None, found[1].to(weight.dtype), of_bias, None, None
+    shape, dims = (1, -1) + (1,) * (input.ndim - 2), (0, *range(2, g.ndim))
+    rstd = (var + eps).rsqrt().reshape(shape)
     of_input = None
     if needs[0]:
         of_input = (g * rstd if weight is None else g * (rstd * weight.reshape(shape))).to(input.dtype)
-    if not needs[1]:
-        return of_input, None, g.sum(dims).to(bias.dtype) if needs[2] else None, None, None
-    if recording(g, input):
-        sums = (g * ((input - center) * rstd)).sum(dims), g.sum(dims)
-    else:
-        sums = normal_sums(g, input, mean, rstd.reshape(-1))
-    return of_input, sums[0].to(weight.dtype), sums[1].to(bias.dtype) if needs[2] else None, None, None
+    of_weight = (g * ((input - mean.reshape(shape)) * rstd)).sum(dims).to(weight.dtype) if needs[1] else None
+    return of_input, of_weight, g.sum(dims).to(bias.dtype) if needs[2] else None, None, None
 
 
 @prim(
@@ -190,13 +184,21 @@ def batch_norm_given(xp: Any, input: Any, weight: Any, bias: Any, mean: Any, var
     return out.astype(input.dtype, copy=False)
 
 
-@prim("normal_sums", "norm", outputs=("weight", "bias"), half="native")
-def normal_sums(xp: Any, g: Any, input: Any, mean: Any, rstd: Any) -> Any:
-    """Sums of g * (input - mean) * rstd and of g over all dimensions but 1, that of the channels."""
+def _given_backward_infer(g: Any, input: Any, weight: Any, mean: Any, var: Any, *, eps: float) -> list[MetaArray]:
+    flat = MetaArray(weight.shape, _wide_dtype(input.dtype))
+    return [MetaArray(input.shape, input.dtype), flat, flat]
+
+
+@prim("batch_norm_given_backward", "norm", outputs=("input", "weight", "bias"), infer=_given_backward_infer, half="native")
+def batch_norm_given_backward(xp: Any, g: Any, input: Any, weight: Any, mean: Any, var: Any, *, eps: float) -> Any:
+    """Gradients of `batch_norm_given` with respect to input, weight and bias."""
     x, grad, shape = _wide(input), _wide(g), (1, -1) + (1,) * (input.ndim - 2)
     dims = (0, *range(2, x.ndim))
-    normal = (x - _wide(mean).reshape(shape)) * _wide(rstd).reshape(shape)
-    return xp.reduce_add(grad * normal, axis=dims), xp.reduce_add(grad, axis=dims)
+    mean, scale, weight = (
+        v.astype(x.dtype, copy=False).reshape(shape) for v in (mean, 1 / xp.sqrt(_wide(var) + x.dtype.type(eps)), _wide(weight))
+    )
+    of_weight, of_bias = xp.reduce_add(grad * ((x - mean) * scale), axis=dims), xp.reduce_add(grad, axis=dims)
+    return (grad * (scale * weight)).astype(input.dtype, copy=False), of_weight, of_bias
 
 
 # ---- root mean square
