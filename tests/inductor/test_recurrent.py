@@ -153,6 +153,16 @@ def test_nan_and_infinity_go_through() -> None:
     assert np.isnan(out[0, 0]) and np.isfinite(out[0, 1:]).all()
 
 
+def test_gates_are_accurate_everywhere() -> None:
+    x = np.concatenate([np.linspace(-12, 12, 800), np.geomspace(1e-30, 20, 400), -np.geomspace(1e-30, 20, 400)]).astype(np.float32)
+    zeros, w = np.zeros((1, x.size), np.float32), np.zeros((4 * x.size, x.size), np.float32)
+    gates = native.prim("lstm_layer", [np.tile(x, 4)[None], w, zeros, zeros], {"sizes": (1,), "reverse": False, "keep": True})[3]
+    i, _, g, _ = gates.reshape(4, -1).astype(np.float64)
+    wide = x.astype(np.float64)
+    assert np.abs(i - 1 / (1 + np.exp(-wide))).max() < 2e-7 and np.abs(i).max() <= 1
+    assert np.abs(g - np.tanh(wide)).max() < 4e-7 and np.abs(g / np.tanh(wide) - 1).max() < 5e-7 and np.abs(g).max() <= 1
+
+
 @pytest.mark.parametrize("sizes", [(0, 0), (3, 0)])
 def test_steps_without_sequences_are_left_to_numpy(sizes: Any) -> None:
     case = Case("gru", sizes, 8, False)

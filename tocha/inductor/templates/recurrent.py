@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from tocha.inductor.elementary import elementary
-from tocha.inductor.loop_ir import Expr, Read, select, walk
+from tocha.inductor.elementary import tanh_absolute
+from tocha.inductor.loop_ir import Expr, Read, fma, select, walk
 from tocha.inductor.templates import matmul, panels
 from tocha.inductor.templates.builder import Function, Value, module
 from tocha.inductor.templates.expressions import emit
@@ -162,13 +162,16 @@ def _named(leaf: str) -> tuple[str, int]:
 def _product(spec: Spec, finish: str) -> Function:
     """`count` rows of packed states times the packed weight; `finish` is called for each group of columns, with the sums of every gate."""
     g = spec.product.tile
-    names = ("start", "before", "before_n", "row", "count")
+    names = ("start", "before", "before_n", "row", "count", "turn")
     f = Function("product", [("ptr", "ctx"), *[("i64", p) for p in names], ("ptr", "left"), ("ptr", "sums")])
     s, v = Fields(f, spec.buffers, SIZES), Vectors(f, g)
     n, padded_n, panel, packed, count = s.n, s.padded, s.panel, s.packed, f["count"]
     depth, gates = (n, spec.gates) if spec.forward else (n * spec.gates, 1)
     sum_gate, piece = _TOGETHER * g.columns, spec.product.depth
-    with f.loop(0, n, g.columns) as j, f.loop(0, count, _TOGETHER) as first:
+    # There and back: what the last step left in cache of a weight larger than that is where the next one begins.
+    last, turn = (padded_n - g.columns), f["turn"].equals(1)
+    with f.loop(0, n, g.columns) as forth, f.loop(0, count, _TOGETHER) as first:
+        j = f.select(turn, last - forth, forth)
         width, rows = f.min(n - j, g.columns), f.min(count - first, _TOGETHER)
         numbers = (f["start"], f["before"], f["before_n"], f["row"] + first, rows, j, width, g.columns, sum_gate)
         with f.loop(0, gates) as gate, f.loop(0, depth, piece) as k0:
@@ -213,7 +216,7 @@ def _body(spec: Spec) -> Function:
                 lines = f.min(count - i, g.rows)
                 arguments = (v.at(source, (origin + i) * depth), depth, 1, depth, lines, v.at(left, i * depth))
                 f.call("pack_left", "void", *zip(types, arguments, strict=True))
-            f.call("product", "void", ("ptr", f["ctx"]), *[("i64", x) for x in numbers], ("ptr", left), ("ptr", scratch))
+            f.call("product", "void", ("ptr", f["ctx"]), *[("i64", x) for x in (*numbers, step & 1)], ("ptr", left), ("ptr", scratch))
 
         def multiplied() -> None:
             whole = (*numbers, 0, n, n * spec.gates, n)
@@ -261,11 +264,11 @@ def plan(spec: Spec, steps: int, rows: int, n: int, slots: int, given: bool) -> 
 
 
 def _tanh(x: Expr) -> Expr:
-    return elementary("tanh", x, hard=None)
+    return tanh_absolute(x)
 
 
 def _sigmoid(x: Expr) -> Expr:
-    return 1.0 / (elementary("exp", -x, hard=None) + 1.0)
+    return fma(tanh_absolute(x * 0.5), 0.5, 0.5)
 
 
 def _lstm(read: Reads, keep: bool) -> Places:
