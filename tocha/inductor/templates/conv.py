@@ -448,8 +448,8 @@ def plan(
     packed_group = sum(tap_counts) * channels * rows
     table, taps = _tables(lines, planes, phases, block, pitch, plane, plane_size, channels * rows, out_strides, kernel, g.columns)
     inside_at, inside_rows = -(-scratch // 16) * 16 - front(g) if inside else 0, g.rows if inside and piecewise else chunk
-    if inside:
-        scratch = front(g) + inside_at + sum(tap_counts) * block * min(rows, inside_rows) + 64
+    if inside:  # phases lie apart by all rows
+        scratch = front(g) + inside_at + sum(tap_counts) * block * (g.rows if piecewise else rows) + 64
     fields = {
         "channels": channels, "block": block, "outputs": outputs, "padded_outputs": rows, "chunk": chunk, "chunks": chunks,
         "samples": samples, "planes": len(planes), "plane": plane_size, "pitch": pitch, "phases": len(phases),
