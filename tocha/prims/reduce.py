@@ -137,15 +137,25 @@ def prod(xp: Any, input: Any, *, dim: Shape, keepdim: bool) -> Any:
 # ---- extremes
 
 
+def _same(o: Any, x: Any, y: Any) -> Any:
+    """Whether equal, or both NaN."""
+    return o.logical_or(o.eq(x, y), o.logical_and(o.ne(x, x), o.ne(y, y)))
+
+
+_at_extreme = pointwise("at_extreme", _same, output="bool", spell="", refuse=("complex",))
+_keep_extreme = pointwise(
+    "keep_extreme", lambda o, g, x, y: o.where(_same(o, x, y), g, 0), spell="", refuse=("complex",),
+    vjp=(lambda g, x, y: _keep_extreme(g, x, y), None, None),
+)  # fmt: skip
+
+
 def _tied(g: Any, input: Any, out: Any, *, dim: Shape, keepdim: bool) -> Any:
     """The gradient in equal parts to all elements equal to the extreme (to all NaN ones if that is NaN)."""
     g, out = unsqueezed(g, input.shape, dim, keepdim), unsqueezed(out, input.shape, dim, keepdim)
-    reached = (input == out) | (input.isnan() & out.isnan())
-    if not dim:
-        return keep(g, reached)
-    count = reached.sum(dim, True)
-    share = (g.float() / count).to(g.dtype) if g._a.dtype in HALF_NP else g / count  # half types don't hold large counts
-    return keep(share, reached)
+    if dim:
+        count = unsqueezed(count_nonzero(_at_extreme(input, out), dim=dim), input.shape, dim, False)
+        g = (g.float() / count).to(g.dtype) if g._a.dtype in HALF_NP else g / count  # half types don't hold large counts
+    return _keep_extreme(g, input, out)
 
 
 @prim("amax", "reduce", vjp=_tied, infer=_infer)
