@@ -33,7 +33,7 @@ from tocha.version import __version__
 _SUBMODULES = frozenset((
     "_C", "__config__", "_custom_ops", "_dynamo", "_functorch", "_higher_order_ops", "_inductor", "_jit_internal", "_logging",
     "_lowrank", "_tensor_str", "_utils", "accelerator", "amp", "ao", "autograd", "backends", "compiler", "cpu", "cuda",
-    "data", "distributed", "export", "fft", "func", "functional", "futures", "fx", "hub", "jit", "library", "linalg",
+    "data", "distributed", "distributions", "export", "fft", "func", "functional", "futures", "fx", "hub", "jit", "library", "linalg",
     "masked", "multiprocessing", "nn", "onnx", "ops", "optim", "overrides", "profiler", "random", "return_types",
     "serialization", "signal", "special", "storage", "testing", "torch_version", "types", "utils", "version", "xpu",
 ))  # fmt: skip

@@ -168,7 +168,7 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """All expanded to the shape they broadcast to (torch docs: torch.broadcast_tensors)."""
     given = [check_tensor(x, "broadcast_tensors", "tensors", i + 1) for i, x in enumerate(_tensors(tensors))]
     shape = pointwise.broadcast_shapes("broadcast_tensors", *(x._a.shape for x in given))
-    return tuple(expand(x, shape) for x in given)
+    return tuple(x if x._a.shape == shape else expand(x, shape) for x in given)
 
 
 @op("torch method")
