@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -223,3 +224,30 @@ def test_results_of_expanded_operands_have_memory_of_their_own(name: str) -> Non
 
     x, source = torch.arange(5).expand(4, 5), torch.arange(100, 120).reshape(4, 5)
     assert torch.equal(compiled(write, x, source)(x, source)[0], write(x, source)[0])
+
+
+def test_what_was_saved_goes_with_its_last_use() -> None:
+    alive: list[bool] = []
+
+    def compiler(graph: Any) -> Any:
+        run = compile_graph(graph)
+
+        def call(arrays: list[Any]) -> Any:
+            watched = [weakref.ref(a) for a in arrays if a.shape == (30, 40)]
+            got = run(arrays)
+            if graph.meta["part"] == "backward":
+                alive.extend(ref() is not None for ref in watched)
+            return got
+
+        return call
+
+    x, w = torch.ones(30, 20, requires_grad=True), torch.ones(20, 40, requires_grad=True)
+    made = runtime.compile(lambda x, w: [(x @ w).exp().sum()], [x, w], compiler)
+    (out,) = made(x, w)
+    out.backward(retain_graph=True)
+    assert alive and all(alive)
+    first = x.grad.clone()
+    alive.clear()
+    out.backward()
+    assert alive and not any(alive)
+    torch.testing.assert_close(x.grad, 2 * first)

@@ -39,6 +39,13 @@ class Fused:
     stored: list[Node]
     operands: list[Node]
 
+    def beside(self) -> list[Node]:
+        """Operands of which each element is read just before the results are stored in its place."""
+        places: dict[Node, set[str]] = {}
+        for n, operand in zip(self.operands, self.epilogue.operands, strict=True):
+            places.setdefault(n, set()).add(operand.place)
+        return [n for n, found in places.items() if found == {"full"}]
+
 
 def fuse(plan: Schedule) -> None:
     """Join products and loops of a schedule, in place."""

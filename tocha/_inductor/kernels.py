@@ -56,6 +56,7 @@ class Built:
     work: Any
     grain: int
     scratch: int = 0  # partial results of a reduction
+    once: bool = False  # whether the element that a store is to replace is read by that iteration only, and before its last store
 
 
 def build(name: str, loop: Shape, targets: Sequence[Target], has_memory: Callable[[Node, Access], bool]) -> Built:
@@ -91,7 +92,9 @@ def build(name: str, loop: Shape, targets: Sequence[Target], has_memory: Callabl
     buffers = [Buffer(names[n], type_of(n)) for n in (*outputs, *read)]
     kernel = Kernel(name, tuple(buffers), (), (), body)
     verify(kernel)
-    return Built(kernel, outputs, [(n, 0) for n in read], nest.units, max(1, grain_of(body) // nest.block))
+    return Built(
+        kernel, outputs, [(n, 0) for n in read], nest.units, max(1, grain_of(body) // nest.block), once=condition is None
+    )
 
 
 def stored(value: Expr, buffer: Node) -> Expr:

@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 
 from tocha._inductor import calls, epilogues
-from tocha._inductor.kernels import Built, build, build_reduction
-from tocha._inductor.nodes import shape_of, view_of
-from tocha._inductor.row_kernels import build_rows
+from tocha._inductor.kernels import Built, Target, build, build_reduction
+from tocha._inductor.nodes import prim_name, shape_of, view_of
+from tocha._inductor.row_kernels import build_rows, same_place
 from tocha._inductor.schedule import Extern, Loops, Reduction, Schedule, arrays_of
 from tocha.aot import run
 from tocha.backends import cpu
 from tocha.fx import Graph, Node, map_arg
 from tocha.fx.graph_module import compile_source
 from tocha.inductor import entry, jit
+
+_FRESH = frozenset(("mm", "linear", "conv"))  # calls whose result is an array that they have made
 
 
 @dataclasses.dataclass
@@ -48,6 +50,9 @@ class _Writer:
         self.placeholders = [n for n in graph.nodes if n.op == "placeholder"]
         self.known: dict[Node, str] = {}
         self.borrowed = {n.name for n in self.placeholders}
+        self.own: set[Node] = set()  # arrays made here, on which nothing else looks
+        self.position = 0
+        self.consumes = graph.meta.get("part") == "backward"
         self.outputs = {n for n in plan.outputs if n is not None}
         self.last = self._last_uses()
 
@@ -55,6 +60,7 @@ class _Writer:
         for n in self.placeholders:
             self._input(n)
         for position, item in enumerate(self.plan.items):
+            self.position = position
             if isinstance(item, Loops):
                 self._loops(item)
             elif isinstance(item, Reduction):
@@ -67,6 +73,7 @@ class _Writer:
         returned = ", ".join("None" if n is None else self.known[n] for n in self.plan.outputs)
         head = "".join(f"{n.name}, " for n in self.placeholders)
         body = [f"{head}= inputs"] if self.placeholders else []
+        body += ["inputs.clear()"] if self.consumes else []
         body += [*self.lines, f"return [{returned}]"]
         source = "def forward(inputs):\n" + "".join(f"    {line}\n" for line in body)
         return Wrapper(source, self.names, self.kernels, [(n.name, n.meta["val"].strides) for n in self.placeholders])
@@ -99,12 +106,13 @@ class _Writer:
     def _free(self, position: int) -> None:
         """Drop the arrays that were read for the last time."""
         gone = [self.known.pop(n) for n in list(self.known) if self.last.get(n, -1) <= position and n not in self.outputs]
-        if gone := [name for name in gone if name not in self.borrowed]:
+        if gone := [name for name in gone if name not in self.borrowed or (self.consumes and name not in self.names)]:
             self.lines.append(f"{' = '.join(gone)} = None")
 
     def _allocate(self, n: Node) -> None:
         if n not in self.known:
             value = n.meta["val"]
+            self.own.add(n)
             self.known[n] = n.name
             type = self._type(value.dtype)
             plain = calls.row_major(n) or not value.size
@@ -113,15 +121,44 @@ class _Writer:
                 + (f"{self.new}({value.shape}, {type})" if plain else f"{self.empty}({value.shape}, {type}, {value.strides})")
             )
 
+    def _reuse(self, n: Node, dying: Node) -> None:
+        """Give a node the memory of an array that is read for the last time."""
+        self.known[n] = n.name
+        self.own.add(n)
+        self.own.discard(dying)
+        self.lines.append(f"{n.name} = {self.known[dying]}")
+
+    def _ends(self, dying: Node, n: Node) -> bool:
+        """Whether an array is read for the last time here, and could hold another's elements in its place."""
+        a, b = dying.meta["val"], n.meta["val"]
+        return (
+            dying in self.own and dying not in self.outputs and self.last[dying] == self.position and n not in self.known
+            and (a.shape, a.strides, a.dtype) == (b.shape, b.strides, b.dtype)
+        )  # fmt: skip
+
     # ---- items
 
+    def _in_place(self, item: Loops) -> tuple[Target, Node] | None:
+        """A store that may go where an operand lies, of which it is the last to read each element: it becomes the last of the loops."""
+        places: dict[Node, list[Any]] = {}
+        for n, access in item.reads:
+            places.setdefault(n, []).append(access)
+        for t in item.targets if not item.reductions else ():
+            for n, accesses in places.items():
+                if t.value is t.buffer and self._ends(n, t.value) and all(same_place(a, t.access, item.shape) for a in accesses):
+                    item.targets.sort(key=lambda other: other is t)
+                    return t, n
+        return None
+
     def _loops(self, item: Loops) -> None:
-        has_memory = self.plan.has_memory(item)
+        has_memory, reused = self.plan.has_memory(item), self._in_place(item)
         name = "_".join(n.name for n in item.written()[:4])
         if item.reductions:
             built = build_rows(name, item.shape, item.inner, item.targets, item.reductions, item.wanted, has_memory)
         else:
             built = build(name, item.shape, item.targets, has_memory)
+        if reused is not None and built.once:
+            self._reuse(reused[0].buffer, reused[1])
         for n in built.outputs:
             self._allocate(n)
         self._call(built)
@@ -148,6 +185,10 @@ class _Writer:
     def _product(self, item: Extern) -> None:
         assert item.loops is not None
         for n in item.fused.stored:
+            for dying in item.fused.beside():
+                if self._ends(dying, n) and dying not in item.reads:
+                    self._reuse(n, dying)
+                    break
             self._allocate(n)
         name = "_".join([item.node.name, *[n.name for n in item.fused.stored[:3]]])
         function = self._global(f"call_{name}", epilogues.caller(item, self.plan.has_memory(item.loops)))
@@ -174,6 +215,8 @@ class _Writer:
         if not isinstance(value, tuple):
             self.lines.append(f"{node.name} = {call}")
             self._check(node, dense)
+            if prim_name(node) in _FRESH:
+                self.own.add(node)
             return
         parts: dict[int, Node] = {n.args[1]: n for n in node.users}
         names = [parts[i].name if i in parts else "_" for i in range(len(value))]

@@ -3,7 +3,8 @@
     compile(function, inputs, compiler) -> callable(*inputs)
 
 `compiler(graph)` turns a graph of primitives into a callable from a list of arrays to a list of arrays, whose results share no
-memory with its inputs or each other: `by_running`, or the inductor's. If it has `prepare`, that may change a joint graph first.
+memory with its inputs or each other: `by_running`, or the inductor's. It may empty the list it is given, so that arrays go with their last
+use. If it has `prepare`, that may change a joint graph first.
 """
 
 from __future__ import annotations
@@ -293,4 +294,8 @@ class CompiledBackward(Node):
         for version, array in self.outputs_kept:
             check_unchanged(version, self, wrap(array))
         given = [np.zeros(a.shape, a.dtype) if g is None else g._a for g, a in zip(grads, self.like, strict=True)]
-        return [None if a is None else wrap(a) for a in self.run([*self.saved, *given])]
+        arrays = [*self.saved, *given]
+        if state.runs and not state.runs[-1].retains:  # each array goes with its last use
+            self.saved = None
+        del given, grads, grad
+        return [None if a is None else wrap(a) for a in self.run(arrays)]

@@ -35,7 +35,7 @@ def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets |
     state.refresh()
     anomaly = state.anomaly
     hide_overrides()
-    state.runs.append(Run(roots, targets))
+    state.runs.append(Run(roots, targets, retain_graph))
     outs: Any
     g: Any
     try:
@@ -246,10 +246,10 @@ def _owns(grad: Tensor, array: Any) -> bool:
 class Run:
     """One walk of the engine, for hooks that ask about it."""
 
-    __slots__ = ("_places", "roots", "targets")
+    __slots__ = ("_places", "retains", "roots", "targets")
 
-    def __init__(self, roots: Roots, targets: Targets | None) -> None:
-        self.roots, self.targets = roots, targets
+    def __init__(self, roots: Roots, targets: Targets | None, retains: bool) -> None:
+        self.roots, self.targets, self.retains = roots, targets, retains
         self._places: set[Place] | None = None
 
     def reaches(self, place: Place) -> bool:
