@@ -251,3 +251,92 @@ def test_what_was_saved_goes_with_its_last_use() -> None:
     out.backward()
     assert alive and not any(alive)
     torch.testing.assert_close(x.grad, 2 * first)
+def _unread(x: Any) -> list[Any]:
+    x.gather(-1, x.argsort(-1))  # its index is checked, though nobody reads it
+    return [x * 2]
+
+
+def _detached(x: Any) -> list[Any]:
+    y = x * 2
+    return [y, y.detach(), y.detach()[1:]]
+
+
+def _detached_first(x: Any) -> list[Any]:
+    y = x * 2
+    return [y.detach()[:2], y[1:]]
+
+
+def _two_windows(x: Any) -> list[Any]:
+    y = (x * 2).detach()
+    return [y[:2], y[1:], x * x]
+
+
+def _other_type(x: Any) -> list[Any]:
+    y = x * 2
+    return [y, y.view(torch.int32)]
+
+
+@pytest.mark.parametrize("f", [_unread, _detached, _detached_first, _two_windows, _other_type], ids=lambda f: f.__name__)
+def test_results_that_share_memory_go_on_sharing_it(f: Callable[..., Any]) -> None:
+    found = []
+    for function in (f, torch.compile(f)):
+        x = torch.arange(1.0, 5.0, requires_grad=True)
+        outs = function(x)
+        flags = [(o.requires_grad, o.grad_fn is not None) for o in outs]
+        with torch.no_grad():
+            outs[0].detach().fill_(7)
+        sum(o.sum() for o in outs if o.requires_grad).backward()
+        found.append(([o.tolist() for o in outs], flags, x.grad.tolist()))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: [x.mul_(2).sum()],
+        lambda x: [x[1:].square_().sum(), x * 2],
+        lambda x: [x.transpose(0, 1).fill_(3), x.exp()],
+        lambda x: [x.detach(), x.mul_(x)],
+    ],
+)
+def test_writes_to_an_input_with_a_history(f: Callable[..., Any]) -> None:
+    found = []
+    for function in (f, None):
+        leaf = torch.arange(1.0, 5.0).view(2, 2).requires_grad_()
+        x = leaf * 1
+        function = function or compiled(f, leaf * 1)
+        outs = function(x)
+        (sum(o.sum() for o in outs if o.requires_grad) + (x * x).sum()).backward()
+        found.append(([o.tolist() for o in outs], x.tolist(), leaf.grad.tolist()))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: [x.prod(0)],
+        lambda x: [x.prod()],
+        lambda x: [x.cumprod(1)],
+        lambda x: [x.clone().masked_fill_(x > 0, 2.0), x.detach().clone().masked_fill_(x.detach() > 0, 1)],
+        lambda x: [x * torch.zeros(3).fill_(x.detach().sum())],
+        lambda x: [F.binary_cross_entropy(x.sigmoid(), torch.full((2, 3), 0.25))],
+        lambda x: [F.gaussian_nll_loss(x, x * 2, x * x)],
+        lambda x: [F.multi_margin_loss(x, torch.tensor([0, 2]))],
+    ],
+)
+def test_what_eager_decides_by_values_is_decided_in_the_graph(f: Callable[..., Any]) -> None:
+    values = torch.tensor([[1.0, 0.0, -2.0], [0.5, 3.0, 0.0]])
+    x, y = values.clone().requires_grad_(), values.clone().requires_grad_()
+    expected, got = f(x), compiled(f, x)(y)
+    sum(o.sum() for o in expected if o.requires_grad).backward()
+    sum(o.sum() for o in got if o.requires_grad).backward()
+    for a, b in zip((*expected, x.grad), (*got, y.grad), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_values_out_of_range_are_found_when_the_graph_runs() -> None:
+    x, ones = torch.full((3,), 0.5), torch.ones(3)
+    call = compiled(lambda x, t: [F.binary_cross_entropy(x, t)], x, ones)
+    torch.testing.assert_close(call(x, ones)[0], torch.tensor(2.0).log())
+    with pytest.raises(RuntimeError, match="all elements of target should be between 0 and 1"):
+        call(x, ones * 2)

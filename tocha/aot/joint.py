@@ -97,8 +97,16 @@ def _aliases_for(stand_ins: list[Tensor], inputs: Sequence[Tensor]) -> list[Tens
     """What the function sees: inputs with a history are no leaves, so that it may write to them as in an eager run."""
     with enable_grad():  # the function may switch recording on
         return [
-            s.view_as(s) if given.requires_grad and not given.is_leaf else s for s, given in zip(stand_ins, inputs, strict=True)
+            _result_of(s) if given.requires_grad and not given.is_leaf else s for s, given in zip(stand_ins, inputs, strict=True)
         ]
+
+
+def _result_of(s: Tensor) -> Tensor:
+    """The same memory as a tensor that was computed from s, not as a view of it, which may not be written to."""
+    view = s.view_as(s)
+    made = wrap(view._a)
+    made._rg, made._node, made._nr = True, view._node, view._nr
+    return made
 
 
 def _finish(
@@ -122,7 +130,8 @@ def _finish(
             values.append(t)
         return found[id(t)]
 
-    notes = [_note(r, arrays, seen, owners, shared, value) for r in results]
+    bases = _bases(results)
+    notes = [_note(r, arrays, seen, owners, bases if shared.get(_memory(r), 0) > 1 else {}, value) for r in results]
     mutated = [i for i, a in enumerate(arrays) if a.buffer.version]
     outputs = [*values, *[wrap(seen[i]._a) if i in kept else seen[i] for i in mutated]]
     wanted = [i for i, s in enumerate(stand_ins) if s._rg] if any(o.requires_grad for o in outputs) else []
@@ -149,7 +158,7 @@ def _dense(t: Tensor) -> Any:
 
 
 def _note(
-    r: Any, arrays: list[TraceArray], seen: list[Tensor], owners: dict[int, int], shared: dict[int, int], value: Callable[[Tensor], int]
+    r: Any, arrays: list[TraceArray], seen: list[Tensor], owners: dict[int, int], bases: dict[int, Tensor], value: Callable[[Tensor], int]
 ) -> Result:  # fmt: skip
     if not isinstance(r, Tensor):
         return Result("other", value=r)
@@ -166,10 +175,32 @@ def _note(
         if a.dtype != arrays[owner].dtype:
             raise Unsupported("a result is a view of an input as another type")
         return Result("input view", owner, a.shape, strides, (a.offset - a.buffer.offset) // item, None, *_history(r))
-    base = r._view.base if r._view is not None else None
-    if base is not None and shared[id(a.buffer)] > 1 and base._a.whole() and a.dtype == base._a.dtype:
-        return Result("value view", value(base), a.shape, strides, (a.offset - a.buffer.offset) // item, None, *_history(r))
-    return Result("value", value(r))
+    base = bases.get(id(a.buffer), r)
+    if base is r:
+        return Result("value", value(r))
+    if not base._a.whole() or a.dtype != base._a.dtype or (r.requires_grad and _base_of(r) is not base):
+        raise Unsupported("results share memory in a way that can't be made again")
+    return Result("value view", value(base), a.shape, strides, (a.offset - a.buffer.offset) // item, None, *_history(r))
+
+
+def _memory(r: Any) -> int:
+    return id(r._a.buffer) if isinstance(r, Tensor) and r._a.__class__ is TraceArray else 0
+
+
+def _base_of(r: Tensor) -> Tensor:
+    base = r if r._view is None else r._view.base
+    return base if _memory(base) == _memory(r) else r
+
+
+def _bases(results: list[Any]) -> dict[int, Tensor]:
+    """For each memory the tensor that results are views of: one with a history, where some are detached."""
+    found: dict[int, Tensor] = {}
+    for r in results:
+        if _memory(r):
+            base = _base_of(r)
+            if not found.get(_memory(r), base).requires_grad or _memory(r) not in found:
+                found[_memory(r)] = base
+    return found
 
 
 def _history(r: Tensor) -> tuple[bool, bool]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tocha.aot import run
 from tocha.aot.joint import Traced
@@ -47,7 +47,8 @@ def partition(traced: Traced) -> Parts:
     kept = [i for i in range(traced.inputs) if placeholders[i] in saved and i not in traced.mutated]
     inputs = [placeholders[i] for i in kept]
     saved = [n for n in saved if n not in inputs]
-    forward = _extract(graph, placeholders[: traced.inputs], [*outputs, *saved], whole=True)
+    effects = [n for n in graph.nodes if n.op == "call_function" and getattr(n.target, "impure", False) and n not in late]
+    forward = _extract(graph, placeholders[: traced.inputs], [*outputs, *saved], effects)
     backward = _extract(graph, [*inputs, *saved, *tangents], list(grads))
     return Parts(forward, backward, kept, saved)
 
@@ -173,15 +174,15 @@ class _Flow:
         return True
 
 
-def _extract(graph: Graph, inputs: list[Node], outputs: list[Node | None], whole: bool = False) -> Graph:
-    """The part of a graph that computes `outputs` from `inputs`; with `whole` also nodes that have effects."""
+def _extract(graph: Graph, inputs: list[Node], outputs: list[Node | None], effects: Sequence[Node] = ()) -> Graph:
+    """The part of a graph that computes `outputs` from `inputs`, and nodes for the sake of their effects."""
     part = Graph()
     copies: dict[Node, Node] = {}
     for node in inputs:
         copies[node] = part.placeholder(node.name)
         copies[node].meta["val"] = node.meta["val"]
     wanted: set[Node] = set()
-    stack = [n for n in outputs if n is not None]
+    stack = [*effects, *[n for n in outputs if n is not None]]
     while stack:
         node = stack.pop()
         if node not in wanted:
@@ -189,8 +190,7 @@ def _extract(graph: Graph, inputs: list[Node], outputs: list[Node | None], whole
             if node not in copies:
                 stack += node.all_input_nodes
     for node in graph.nodes:
-        effect = whole and node.op == "call_function" and getattr(node.target, "impure", False)
-        if node not in copies and (node in wanted or effect):
+        if node not in copies and node in wanted:
             copies[node] = part.node_copy(node, copies.__getitem__)
     part.output([None if n is None else copies[n] for n in outputs])
     return part

@@ -316,6 +316,13 @@ def check_range(index: TraceArray, size: int, dim: int, negative: bool, error: t
     graph().call_function(check, (_cpu_checks.check_range, index.read(), size, dim, negative, error))
 
 
+def require(holds: TraceArray, error: type[Exception], text: str) -> None:
+    graph().call_function(check, (_cpu_checks.require, holds.read(), error, text))
+
+
+truth = meta.truth
+
+
 def synchronize() -> None:
     """Nothing runs while tracing."""
 

@@ -18,6 +18,12 @@ def check_classes(target: Any, count: int) -> None:
             raise IndexError(f"Target {high if high >= count else low} is out of bounds (there are {count} classes).")
 
 
+def require(holds: Any, error: type[Exception], text: str) -> None:
+    """`error` unless every element of a condition is true."""
+    if not bool(holds.all()):
+        raise error(text)
+
+
 def check_rows(indices: Any, name: str, rows: int) -> None:
     """IndexError unless every index is one of `rows` rows."""
     if indices.size:

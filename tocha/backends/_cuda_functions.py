@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tocha.backends import _cuda_rules, cpu, cuda
+from tocha.backends import _cpu_checks, _cuda_rules, cpu, cuda
 from tocha.backends.cuda import bits
 from tocha.backends.shared import cut, no_kernel, values_for
 
@@ -311,6 +311,7 @@ class Functions:
     cross_entropy = cross_entropy_backward = staticmethod(no_kernel)
     convolve = convolve_input = convolve_weight = staticmethod(no_kernel)
     check_rows = check_range = staticmethod(no_kernel)
+    require, truth = staticmethod(_cpu_checks.require), staticmethod(bool)
 
     @staticmethod
     def pieces(count: int, bytes_each: int) -> list[slice]:

@@ -383,6 +383,7 @@ def convolve_weight(*arrays: Any, **params: Any) -> Any:
 total = _cpu_sums.total
 cross_entropy, cross_entropy_backward = _cpu_losses.cross_entropy, _cpu_losses.cross_entropy_backward
 check_classes, check_rows, check_range = _cpu_checks.check_classes, _cpu_checks.check_rows, _cpu_checks.check_range
+require, truth = _cpu_checks.require, bool
 _LEAST = 1e-18  # the square of anything smaller loses digits in float32
 
 

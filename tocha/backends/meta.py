@@ -264,5 +264,13 @@ def check_range(index: MetaArray, size: int, dim: int, negative: bool, error: ty
     """There are no indices to look at."""
 
 
+def require(holds: MetaArray, error: type[Exception], text: str) -> None:
+    """There is nothing to look at."""
+
+
+def truth(condition: Any) -> bool | None:
+    """Whether a condition of one element holds: unknown."""
+
+
 def synchronize() -> None:
     """Nothing runs on meta."""

@@ -432,7 +432,9 @@ def fill_(input: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         if value.ndim:
             raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.ndim} dimensions.")
-        return input.copy_(value.expand(input.shape)) if value._rg else _fill(input, value.item(), "fill_")
+        if value._rg or value._a.__class__ is not np.ndarray:
+            return input.copy_(value.expand(input.shape))
+        return _fill(input, value.item(), "fill_")
     return _fill(input, value, "fill_")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from tocha import dtypes
 from tocha.dispatch.promote import result_type
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import check_tensor
+from tocha.ops.arguments import check_tensor, require
 from tocha.prims import loss as prims
 from tocha.prims.activation import ON_TENSORS
 from tocha.prims.pointwise import broadcast_shapes
@@ -281,10 +281,9 @@ def binary_cross_entropy(
         )
     if input._a.dtype is not target._a.dtype:
         raise RuntimeError(f"binary_cross_entropy: Found dtype {target.dtype.name} but expected {input.dtype.name}")
-    if not input.is_meta and bool(((input < 0) | (input > 1)).any()):
-        raise RuntimeError("binary_cross_entropy: all elements of input should be between 0 and 1")
-    if not target.is_meta and not bool(((target >= 0) & (target <= 1)).all()):
-        raise RuntimeError("binary_cross_entropy: all elements of target should be between 0 and 1")
+    text = "binary_cross_entropy: all elements of {} should be between 0 and 1"
+    require(~((input < 0) | (input > 1)), RuntimeError, text.format("input"))
+    require((target >= 0) & (target <= 1), RuntimeError, text.format("target"))
     losses = prims.bce(input, target)
     if weight is not None:
         broadcast_shapes("binary_cross_entropy", weight._a.shape, input._a.shape)
@@ -382,8 +381,7 @@ def gaussian_nll_loss(
     how = read_reduction(reduction) if reduction in REDUCTIONS else None
     if how is None:
         raise ValueError(reduction + " is not valid")
-    if not variance.is_meta and bool((variance < 0).any()):
-        raise ValueError("var has negative entry/entries")
+    require(~(variance < 0), ValueError, "var has negative entry/entries")
     raised = variance + (variance.detach().clamp(min=eps) - variance.detach())
     losses = 0.5 * (raised.log() + (input - target) ** 2 / raised)
     if full:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tocha import dtypes
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import check_tensor
+from tocha.ops.arguments import check_tensor, require
 from tocha.ops.distance import pairwise_distance
 from tocha.ops.loss import REDUCTIONS, read_reduction, reduced
 from tocha.prims.activation import ON_TENSORS
@@ -133,8 +133,7 @@ def multi_margin_loss(
         raise RuntimeError(f"multi_margin_loss: inconsistent weight size, expected {classes} but got {list(weight.shape)}")
     if target.dtype is not dtypes.int64:
         raise RuntimeError(f"multi_margin_loss: expected scalar type Long but found {target.dtype.name}")
-    if n and not t.is_meta and bool(((t < 0) | (t >= classes)).any()):
-        raise RuntimeError("multi_margin_loss: target out of range")
+    require((t >= 0) & (t < classes), RuntimeError, "multi_margin_loss: target out of range")
     gap = (margin - x.gather(1, t.unsqueeze(1)) + x).clamp(min=0)
     if p == 2:
         gap = gap * gap
@@ -159,8 +158,7 @@ def multilabel_margin_loss(
         raise RuntimeError(f"multilabel_margin_loss: expected scalar type Long but found {target.dtype.name}")
     t = t.reshape(x.shape)
     _n, classes = x._a.shape
-    if t._a.size and not t.is_meta and bool(((t < -1) | (t >= classes)).any()):
-        raise RuntimeError("multilabel_margin_loss: target is out of range")
+    require((t >= -1) & (t < classes), RuntimeError, "multilabel_margin_loss: target is out of range")
     listed = ((t < 0).to(dtypes.int64).cumsum(1) == 0) if t._a.size else t >= 0
     index = ON_TENSORS.where(listed, t, 0)
     is_target = x.new_zeros(x.shape).scatter_add(1, index, listed.to(x.dtype)) > 0

@@ -9,6 +9,7 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.autograd.mode import state
+from tocha.backends import namespace
 from tocha.dispatch.inplace import assign, check_writable, mutated
 from tocha.dispatch.override import in_memory
 from tocha.dispatch.promote import result_type
@@ -118,7 +119,7 @@ def masked_fill_(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     if input._a.__class__ is np.ndarray:
         state.run(np.copyto, input._a, filled._a, where=mask._a)
     else:
-        input._a[...] = elementary.where(mask, filled, input.detach(), dtype=input._a.dtype)._a
+        namespace(input._a).store(input._a, elementary.where(mask, filled, input.detach(), dtype=input._a.dtype)._a)
     mutated(input, None, "masked_fill_")
     return input
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tocha.autograd.mode import state
-from tocha.backends import cpu
+from tocha.backends import cpu, namespace
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.override import INTERPRETERS
 from tocha.dispatch.prim import link_view, prim
@@ -89,6 +89,12 @@ def mean(xp: Any, input: Any, *, dim: Shape, keepdim: bool) -> Any:
 # ---- product
 
 
+def some_hold(condition: Any) -> bool | None:
+    """Whether a condition holds anywhere; None where that isn't known, as in a graph that is being traced."""
+    any_of = condition.any()
+    return namespace(any_of._a).truth(any_of)
+
+
 def _prod_vjp(g: Any, input: Any, out: Any, *, dim: Shape, keepdim: bool) -> Any:
     """g times the product of the other factors. Dividing by a factor of 0 is no way to get it, nor would it
     differentiate again, so then products of what comes before and after are used."""
@@ -96,7 +102,7 @@ def _prod_vjp(g: Any, input: Any, out: Any, *, dim: Shape, keepdim: bool) -> Any
 
     g, out = unsqueezed(g, input.shape, dim, keepdim), unsqueezed(out, input.shape, dim, keepdim)
     zeros = input == 0
-    if not bool(zeros.any()):
+    if some_hold(zeros) is False:
         return g * conj(out / input)
     return _products_of_others(g, input, dim) if is_grad_enabled() or g.is_complex() else _one_zero(g, input, zeros, dim)
 

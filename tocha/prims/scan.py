@@ -11,6 +11,7 @@ from tocha.autograd.mode import is_grad_enabled
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
 from tocha.prims.elementary import conj, keep
+from tocha.prims.reduce import some_hold
 
 
 def _infer(input: Any, *, dim: int) -> MetaArray:
@@ -39,7 +40,7 @@ def reversed_cumsum(xp: Any, input: Any, *, dim: int) -> Any:
 
 def _cumprod_vjp(g: Any, input: Any, out: Any, *, dim: int) -> Any:
     zeros = input == 0
-    if not bool(zeros.any()):
+    if some_hold(zeros) is False:
         return reversed_cumsum(g * conj(out), dim=dim) / conj(input)
     if is_grad_enabled():
         return _cumprod_slowly(g, input, dim)
