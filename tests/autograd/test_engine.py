@@ -276,3 +276,18 @@ def test_a_hook_may_not_change_the_type_of_a_gradient(leaf: bool) -> None:
     with pytest.raises(RuntimeError, match="hook has changed the type of value"):
         y.sum().backward()
     assert x.grad is None
+
+
+def test_gradients_that_nobody_asked_for_are_not_computed() -> None:
+    x, w, b = (torch.randn(*shape, requires_grad=True) for shape in ((3, 4), (5, 4), (5,)))
+    seen: list[tuple[bool, ...]] = []
+
+    y = torch.nn.functional.linear(x, w, b)
+    y.grad_fn.register_hook(lambda inputs, outputs: seen.append(tuple(g is not None for g in inputs)))
+    product = x * x.detach().requires_grad_()
+    product.grad_fn.register_hook(lambda inputs, outputs: seen.append(tuple(g is not None for g in inputs)))
+    (got,) = torch.autograd.grad(y.sum(), b, retain_graph=True)
+    torch.testing.assert_close(got, torch.full((5,), 3.0))
+    torch.autograd.grad(product.sum(), x)
+    y.sum().backward()
+    assert seen == [(False, False, True), (True, False), (True, True, True)]

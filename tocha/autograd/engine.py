@@ -54,7 +54,10 @@ def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets |
                     targets.collect(node, grad)
                 if node not in targets.on_path:
                     continue
-            outs = node.apply(grad) if anomaly is None else anomaly.apply(node, grad)
+            if anomaly is not None:
+                outs = anomaly.apply(node, grad)
+            else:
+                outs = node.apply(grad) if targets is None else node.apply_for(grad, targets.wanted(node))
             if node.hooks is not None and node.hooks.post:
                 outs = _post_hooks(node, outs, grad)
             if not retain_graph:
@@ -276,6 +279,10 @@ class Targets:
             self.nodes.setdefault(node, set()).add(number)
         self.results: dict[tuple[Place, int], Tensor] = {}
         self.on_path = _leading_to(set(self.nodes), [r[0] for r in roots])
+
+    def wanted(self, node: Node) -> tuple[bool, ...]:
+        """Which of a node's gradients lead to something wanted."""
+        return tuple([edge in self.nodes or edge in self.on_path for edge in node.edges])
 
     def collect(self, node: Node, grad: Any) -> None:
         for number in self.nodes[node]:

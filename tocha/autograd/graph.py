@@ -63,6 +63,10 @@ class Node:
         """Gradients of the inputs, one for each edge. `grad`: a tensor, or a list when there are several outputs."""
         raise NotImplementedError
 
+    def apply_for(self, grad: Any, wanted: Sequence[bool]) -> Sequence[Tensor | None]:
+        """The same where only some edges' gradients are `wanted`: others may be left out."""
+        return self.apply(grad)
+
     def release(self) -> None:
         """Drop saved tensors; a later `apply` must raise."""
 

@@ -132,6 +132,7 @@ class Plan:
     __slots__ = (
         "in_order",
         "joint",
+        "needs",
         "node_class",
         "outputs",
         "prim",
@@ -170,6 +171,7 @@ class Plan:
             rules.append((i, function, tuple(positions), tuple(keywords.items())))
         self.rules = tuple(rules)
         self.sources = tuple(sources)
+        self.needs = needs
         only_arguments = all(kind == ARGUMENT for kind, _ in self.sources)
         places = [key for _, key in self.sources]
         self.take = _taker(places) if only_arguments else None  # of a call's arguments, what to save
@@ -178,6 +180,16 @@ class Plan:
         self.special = self.variadic or any(kind == OUTPUT for kind, _ in self.sources)
         self.in_order = all(not by_name and places == tuple(range(len(self.sources))) for _, _, places, by_name in rules)
         self.outputs = tuple((p, key) for p, (kind, key) in enumerate(self.sources) if kind == OUTPUT)
+
+    def narrowed(self, wanted: Sequence[bool], values: Sequence[Any]) -> tuple[Plan, Sequence[Any]]:
+        """The plan for the gradients among its own that are `wanted`, and that plan's values among `values`; itself if they don't suffice."""
+        needs = tuple([a and b for a, b in zip(self.needs, wanted, strict=False)])
+        if needs == self.needs:
+            return self, values
+        plan, own = self.prim.plan(needs), dict(zip(self.sources, values, strict=True))
+        if any(kind != NEEDS and (kind, key) not in own for kind, key in plan.sources):
+            return self, values
+        return plan, [needs if kind == NEEDS else own[kind, key] for kind, key in plan.sources]
 
 
 def _taker(places: list[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
@@ -231,7 +243,10 @@ class PrimNode(Node):
     def release(self) -> None:
         self.saved = None
 
-    def apply(self, grad: Any) -> Sequence[Tensor | None]:
+    def apply_for(self, grad: Any, wanted: Sequence[bool]) -> Sequence[Tensor | None]:
+        return self.apply(grad, wanted)
+
+    def apply(self, grad: Any, wanted: Sequence[bool] | None = None) -> Sequence[Tensor | None]:
         values: Any = self.saved
         if values is None:
             raise RuntimeError(
@@ -249,6 +264,8 @@ class PrimNode(Node):
             values = self._unpack(values) if self.packed or plan.variadic else self._with_outputs(list(values))
         elif self.packed:
             values = self._unpack(values)
+        if wanted is not None:
+            plan, values = plan.narrowed(wanted, values)
         if plan.joint:
             _, function, positions, keywords = plan.rules[0]
             if plan.in_order:
@@ -259,7 +276,7 @@ class PrimNode(Node):
         else:
             grads = [None] * len(self.edges)
             if self.fit is not None and plan.totals:
-                return self._fitted(grad, values, grads)
+                return self._fitted(plan, grad, values, grads)
             for i, function, positions, keywords in plan.rules:
                 if keywords:
                     grads[i] = function(grad, *[values[p] for p in positions], **{n: values[p] for n, p in keywords})
@@ -269,10 +286,10 @@ class PrimNode(Node):
             return [g if g is None or f is None else _fit(g, f) for g, f in zip(grads, self.fit, strict=False)]
         return grads
 
-    def _fitted(self, grad: Any, values: Any, grads: list[Any]) -> list[Any]:
+    def _fitted(self, plan: Plan, grad: Any, values: Any, grads: list[Any]) -> list[Any]:
         """The gradients of a pointwise call whose arguments were broadcast or promoted."""
         assert self.fit is not None
-        for (i, function, positions, keywords), total in zip(self.plan.rules, self.plan.totals, strict=True):
+        for (i, function, positions, keywords), total in zip(plan.rules, plan.totals, strict=True):
             given = [values[p] for p in positions]
             target = self.fit[i]
             found = None
