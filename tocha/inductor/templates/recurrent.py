@@ -121,7 +121,10 @@ class _Row:
 
 
 def cell(name: str, spec: Spec, rule: Places) -> Function:
-    """Run a rule on `count` sequences from `row` on and `width` columns from `column` on; `start`: the step's first row."""
+    """Run a rule on `count` sequences from `row` on and `width` columns from `column` on; `start`: the step's first row.
+
+    The inputs so many elements ahead are asked for: a tile's columns are too few of a row's for the CPU to foresee the next ones.
+    """
     f = Function(name, _parameters())
     row, lanes = _Row(f, spec, Fields(f, spec.buffers, SIZES)), spec.product.tile.lanes
     leaves = [x for x in walk(rule.values()) if isinstance(x, Read)]
@@ -131,6 +134,9 @@ def cell(name: str, spec: Spec, rule: Places) -> Function:
         for leaf in leaves:
             place = row.place(*_named(leaf.name), column)
             known[leaf] = v.load(place) if mask is None else v.masked_load(place, mask)
+            if leaf.name.startswith("gx"):
+                into = (("i32", 0), ("i32", 2), ("i32", 1))  # the L2 cache, for reading
+                f.call("llvm.prefetch.p0", "void", ("ptr", v.at(place, f["ahead"])), *into, declare=True)
         found = [(place, emit(f, lanes, value, known)) for place, value in rule.items()]
         for (array, gate), value in found:
             to = row.place(array, gate, column)
@@ -147,7 +153,7 @@ def cell(name: str, spec: Spec, rule: Places) -> Function:
 
 
 def _parameters() -> list[tuple[str, str]]:
-    numbers = ("start", "before", "before_n", "row", "count", "column", "width", "sum_row", "sum_gate")
+    numbers = ("start", "before", "before_n", "row", "count", "column", "width", "sum_row", "sum_gate", "ahead")
     return [("ptr", "ctx"), *[("i64", p) for p in numbers], ("ptr", "sums")]
 
 
@@ -162,7 +168,7 @@ def _named(leaf: str) -> tuple[str, int]:
 def _product(spec: Spec, finish: str) -> Function:
     """`count` rows of packed states times the packed weight; `finish` is called for each group of columns, with the sums of every gate."""
     g = spec.product.tile
-    names = ("start", "before", "before_n", "row", "count", "turn")
+    names = ("start", "before", "before_n", "row", "count", "turn", "next")
     f = Function("product", [("ptr", "ctx"), *[("i64", p) for p in names], ("ptr", "left"), ("ptr", "sums")])
     s, v = Fields(f, spec.buffers, SIZES), Vectors(f, g)
     n, padded_n, panel, packed, count = s.n, s.padded, s.panel, s.packed, f["count"]
@@ -173,7 +179,8 @@ def _product(spec: Spec, finish: str) -> Function:
     with f.loop(0, n, g.columns) as forth, f.loop(0, count, _TOGETHER) as first:
         j = f.select(turn, last - forth, forth)
         width, rows = f.min(n - j, g.columns), f.min(count - first, _TOGETHER)
-        numbers = (f["start"], f["before"], f["before_n"], f["row"] + first, rows, j, width, g.columns, sum_gate)
+        ahead = f.select(forth + g.columns < n, f.select(turn, -g.columns, g.columns), f["next"] * n * spec.gates)
+        numbers = (f["start"], f["before"], f["before_n"], f["row"] + first, rows, j, width, g.columns, sum_gate, ahead)
         with f.loop(0, gates) as gate, f.loop(0, depth, piece) as k0:
             steps = f.min(depth - k0, piece)
             columns = v.at(packed, gate * panel + k0 * padded_n + j * steps)
@@ -208,6 +215,7 @@ def _body(spec: Spec) -> Function:
         count = f.min(f.min(size, rows) - row, unit_rows)
         earlier, first = f.max(step - 1, 0) * _WORDS, step.equals(0)
         before, before_n = f.word(spans, earlier), f.select(first, 0, f.word(spans, earlier + 1))
+        following = f.word(spans, f.min(step + 1, steps - 1) * _WORDS) - start
         numbers = (start, before, before_n, row, count)
 
         def multiply() -> None:
@@ -216,17 +224,24 @@ def _body(spec: Spec) -> Function:
                 lines = f.min(count - i, g.rows)
                 arguments = (v.at(source, (origin + i) * depth), depth, 1, depth, lines, v.at(left, i * depth))
                 f.call("pack_left", "void", *zip(types, arguments, strict=True))
-            f.call("product", "void", ("ptr", f["ctx"]), *[("i64", x) for x in (*numbers, step & 1)], ("ptr", left), ("ptr", scratch))
+            f.call(
+                "product",
+                "void",
+                ("ptr", f["ctx"]),
+                *[("i64", x) for x in (*numbers, step & 1, following)],
+                ("ptr", left),
+                ("ptr", scratch),
+            )
 
         def multiplied() -> None:
-            whole = (*numbers, 0, n, n * spec.gates, n)
+            whole = (*numbers, 0, n, n * spec.gates, n, 0)
             _call_cell(f, "cell", whole, v.at(product, row * n * spec.gates))
 
         with f.when(count > 0):
             if spec.forward:
                 f.choose(given, multiplied, multiply)
             else:
-                _call_cell(f, "cell", (*numbers, 0, n, 0, 0), scratch)
+                _call_cell(f, "cell", (*numbers, 0, n, 0, 0, 0), scratch)
                 multiply()
     give_back(f, s, slot)
     return f
