@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tocha as torch
 import tocha.nn.functional as F
@@ -54,3 +56,114 @@ def test_numbers_that_are_not_finite(by_winograd: list[Any]) -> None:
         assert torch.equal(call(x, w, b)[0].isinf(), conv(x, w, b)[0].isinf())
         torch.testing.assert_close(call(x, w, b), conv(x, w, b), equal_nan=True)
     assert by_winograd == [None, None]
+
+
+# ---- convolutions with what follows them
+
+
+@st.composite
+def layers(draw: Any) -> tuple[Any, ...]:
+    """A convolution's input, weight, bias and settings."""
+    dims = draw(st.sampled_from([1, 2, 2, 2]))
+    groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    per, outputs = draw(st.integers(1, 40)), groups * draw(st.integers(1, 20))
+    kernel = tuple(draw(st.sampled_from([(1,) * dims, (3,) * dims, (5, 2)[:dims]])))
+    stride, dilation, padding = ([draw(st.integers(low, high)) for _ in range(dims)] for low, high in ((1, 2), (1, 2), (0, 2)))
+    least = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+    size = [draw(st.integers(n, 20)) for n in least]
+    samples, last = draw(st.sampled_from([0, 1, 1, 2, 5])), draw(st.booleans())
+    torch.manual_seed(draw(st.integers(0, 99)))
+    x = torch.randn(samples, per * groups, *size, dtype=draw(st.sampled_from([torch.float32, torch.float32, torch.float64])))
+    if last and dims == 2:
+        x = x.contiguous(memory_format=torch.channels_last)
+    weight, bias = torch.randn(outputs, per, *kernel, dtype=x.dtype) / 8, torch.randn(outputs, dtype=x.dtype)
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    return x, weight, bias if draw(st.booleans()) else None, options
+
+
+def scaled(h: Any, v: Any) -> Any:
+    shape = (1, -1, *[1] * (h.ndim - 2))
+    return h * v.reshape(shape) + 0.5
+
+
+ENDS: dict[str, Any] = {
+    "affine, relu": lambda h, again, v, rest: [F.relu(scaled(h, v))],
+    "residual": lambda h, again, v, rest: [F.relu(scaled(h, v) + rest)],
+    "two branches": lambda h, again, v, rest: [F.relu(scaled(h, v) + again * 2)],
+    "the sum escapes": lambda h, again, v, rest: [h, F.relu(h)],
+    "joined": lambda h, again, v, rest: [torch.cat([F.relu(scaled(h, v)), rest, again], 1)],
+    "a value escapes": lambda h, again, v, rest: [scaled(h, v), scaled(h, v).sigmoid() * rest],
+    "a condition and another type": lambda h, again, v, rest: [h > rest, torch.where(h > 0, h, rest).to(torch.float32)],
+    "written over": lambda h, again, v, rest: [h.add_(rest).mul_(2)],
+    "turned": lambda h, again, v, rest: [(h * 2).transpose(0, 1) + 1],
+    "averaged": lambda h, again, v, rest: [F.relu(scaled(h, v) + rest).mean(-1)],
+    "pixels": lambda h, again, v, rest: [h + rest[:1, :1]],
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@settings(max_examples=12)
+@given(layer=layers())
+def test_what_follows_is_what_eager_mode_computes(end: str, layer: Any) -> None:
+    x, weight, bias, options = layer
+    do = F.conv1d if x.ndim == 3 else F.conv2d
+
+    def network(x: Any, weight: Any, bias: Any, v: Any, rest: Any) -> list[Any]:
+        return ENDS[end](do(x, weight, bias, **options), do(x, weight * 2, None, **options), v, rest)
+
+    with torch.no_grad():
+        rest = torch.randn(do(x, weight, None, **options).shape, dtype=x.dtype)
+        v = torch.randn(weight.shape[0], dtype=x.dtype)
+        arguments = [t for t in (x, weight, bias, v, rest) if t is not None]
+
+        def flat(*given: Any) -> list[Any]:
+            x, weight, *more = given
+            return network(x, weight, more[0] if bias is not None else None, *more[-2:])
+
+        call = runtime.compile(flat, arguments, compile_graph)
+        want = flat(*[t.clone() for t in arguments])
+        close = {"rtol": 1e-4, "atol": 1e-4} if x.dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-9}
+        for got in (call(*arguments), call(*arguments)):
+            torch.testing.assert_close(got, want, **close)
+
+
+def residual(x: Any, w: Any, b: Any) -> list[Any]:
+    h = F.relu(F.conv2d(x, w, b, padding=1))
+    return [F.relu(F.conv2d(h, w, b, padding=1) + h)]
+
+
+def test_a_residual_network_is_two_calls_and_no_kernel() -> None:
+    x, w, b = torch.randn(2, 32, 28, 28), torch.randn(32, 32, 3, 3) / 16, torch.randn(32)
+    with torch.no_grad():
+        call = runtime.compile(residual, [x, w, b], compile_graph)
+        torch.testing.assert_close(call(x, w, b), residual(x, w, b), rtol=1e-5, atol=1e-4)
+    assert call.forward.code.count(" call_conv") == 2 and "kernel_" not in call.forward.code
+
+
+def test_operands_outlive_a_kernel_that_can_not_serve(by_winograd: list[Any]) -> None:
+    x, w, b = torch.randn(1, 32, 28, 28), torch.randn(32, 32, 3, 3) / 16, torch.randn(32)
+    with torch.no_grad():
+        call = runtime.compile(residual, [x, w, b], compile_graph)
+        x[0, 3, 5, 5] = np.inf
+        torch.testing.assert_close(call(x, w, b), residual(x, w, b), equal_nan=True)
+    assert by_winograd == [None, None]
+
+
+@pytest.mark.parametrize("shape", [(3, 40, 19, 21), (1, 200, 7, 7)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_results_do_not_depend_on_the_number_of_threads(shape: tuple[int, ...], stride: int) -> None:
+    x, w, b = torch.randn(shape), torch.randn(130, shape[1], 3, 3) / 16, torch.randn(130)
+
+    def network(x: Any, w: Any, b: Any) -> list[Any]:
+        return [F.relu(F.conv2d(x, w, b, padding=1, stride=stride) * 2)]
+
+    before, found = torch.get_num_threads(), []
+    with torch.no_grad():
+        call = runtime.compile(network, [x, w, b], compile_graph)
+        try:
+            for count in (1, 2, 5):
+                torch.set_num_threads(count)
+                found.append(call(x, w, b)[0])
+        finally:
+            torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])

@@ -123,21 +123,48 @@ _SMALL: dict[tuple[bool, bool], Call] = {
 
 
 def _conv(node: Node) -> Call | None:
-    """A constant weight is packed once; in inference, Winograd's algorithm serves where it pays."""
-    x, weight, bias = (None if a is None else a.meta["val"] for a in node.args)
-    constant = all(a is None or a.target is run.constant for a in node.args[1:])
-    if x.dtype not in PLAIN or weight.dtype is not x.dtype or (bias is not None and bias.dtype is not x.dtype):
+    if not plain_convolution(node):
         return None
-    kwargs, otherwise, kept = node.kwargs, by_eager(node), dict[Any, Any]() if constant else None
-    forward, winograd, sizes = _native_conv.forward, _native_conv.winograd, shape_of(node)[2:]
-    padding = kwargs["padding"]
-    quick = node.graph.meta.get("part") == "inference" and _native_conv.suits_winograd(x, weight, sizes=sizes, kept=constant, **kwargs)
+    kernel, otherwise = convolution(node), by_eager(node)
 
     def call(x: Any, weight: Any, bias: Any) -> Any:
-        out = winograd(x, weight, bias, padding=padding, sizes=sizes, kept=kept) if quick else None
-        if out is None:
-            out = forward(x, weight, bias, sizes=sizes, kept=kept, **kwargs)
+        out = kernel(x, weight, bias)
         return otherwise(x, weight, bias) if out is None else out
+
+    return call
+
+
+def plain_convolution(node: Node) -> bool:
+    """Whether a node is a convolution of one float type."""
+    if prim_name(node) != "conv":
+        return False
+    first, *others = [a.meta["val"].dtype for a in node.args if a is not None]
+    return first in PLAIN and all(dtype is first for dtype in others)
+
+
+def by_winograd(node: Node) -> bool:
+    """Whether Winograd's algorithm is tried first: in inference, where it pays."""
+    x, weight, _ = node.args
+    if node.graph.meta.get("part") != "inference":
+        return False
+    suits = _native_conv.suits_winograd
+    return suits(x.meta["val"], weight.meta["val"], sizes=shape_of(node)[2:], kept=_is_packed_once(node), **node.kwargs)
+
+
+def _is_packed_once(node: Node) -> bool:
+    return all(a is None or a.target is run.constant for a in node.args[1:])
+
+
+def convolution(node: Node) -> Call:
+    """The kernels of a plain convolution, as a function of its arrays and, perhaps, an epilogue (`_native_conv.End`); it returns None
+    where they don't serve. A constant weight is packed once."""
+    kwargs, kept = node.kwargs, dict[Any, Any]() if _is_packed_once(node) else None
+    forward, winograd, sizes = _native_conv.forward, _native_conv.winograd, shape_of(node)[2:]
+    padding, quick = kwargs["padding"], by_winograd(node)
+
+    def call(x: Any, weight: Any, bias: Any, end: Any = None) -> Any:
+        out = winograd(x, weight, bias, padding=padding, sizes=sizes, kept=kept, end=end) if quick else None
+        return forward(x, weight, bias, sizes=sizes, kept=kept, end=end, **kwargs) if out is None else out
 
     return call
 

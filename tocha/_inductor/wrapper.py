@@ -192,7 +192,7 @@ class _Writer:
             self._allocate(n)
         name = "_".join([item.node.name, *[n.name for n in item.fused.stored[:3]]])
         function = self._global(f"call_{name}", epilogues.caller(item, self.plan.has_memory(item.loops)))
-        factors = ", ".join(self._array(n) for n in item.node.args)
+        factors = ", ".join("None" if n is None else self._array(n) for n in item.node.args)
         outs, operands = ("".join(f"{self.known[n]}, " for n in nodes) for nodes in (item.fused.stored, item.fused.operands))
         self.lines.append(f"{function}({factors}, ({outs}), ({operands}))")
 

@@ -1,6 +1,7 @@
 """Convolutions on native kernels (tocha.inductor.templates): arrays in, arrays out, or None for NumPy to compute it.
 
-Any strides of the input will do, channels-last included: packing reads it as it lies. Half types become float32 there, or pairs of
+`end`: an epilogue (tocha.backends._native_products.hole) of the call, with its operands and the arrays for its results, of which the first is
+returned. Any strides of the input will do, channels-last included: packing reads it as it lies. Half types become float32 there, or pairs of
 bfloat16 on a CPU that multiplies those, and sums are rounded as they are stored; depthwise ones are left to the primitive, which casts.
 """
 
@@ -9,12 +10,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tocha import threads
 from tocha.backends import native
+from tocha.backends.meta import contiguous_strides
 from tocha.backends.pooling import out_sizes
 from tocha.dtypes import HALF_NP
 
@@ -24,6 +26,14 @@ _FLOAT32 = np.dtype(np.float32)
 _SCALARS = {_FLOAT32: "float", np.dtype(np.float64): "double"}
 _HALVES = {d: "f16" if d == np.float16 else "bf16" for d in HALF_NP if d.itemsize == 2}
 _FEW = 4  # channels of a group that the depthwise kernels take
+
+
+class End(NamedTuple):
+    """An epilogue's code, the arrays for its results, and its operands, which lie as it has it."""
+
+    hole: Any
+    outs: tuple[Any, ...]
+    operands: tuple[Any, ...]
 
 
 def _product(sizes: Any) -> int:
@@ -72,7 +82,7 @@ def builtin(name: str, dtype: Any, pairs: bool = False) -> Any:
 
         make, g = modules.entry.build_template, tile(dtype, pairs)
         if name == "winograd":
-            return make(name, winograd.BUFFERS, winograd.SIZES, winograd.code(g))
+            return make(name, winograd.BUFFERS, winograd.SIZES, winograd.code(g), hole=True)
         if name == "winograd_pack":
             return make(name, winograd.PACK_BUFFERS, winograd.PACK_SIZES, winograd.pack_weight(g))
         if name == "pack":
@@ -82,7 +92,7 @@ def builtin(name: str, dtype: Any, pairs: bool = False) -> Any:
         if name == "weight_sum":
             return make(name, weight.SUM_BUFFERS, weight.SUM_SIZES, weight.sum_code(g))
         code = {"conv": conv.code, "depthwise": depthwise.code, "depthwise_weight": depthwise.weight_code}[name]
-        return make(name, windows.BUFFERS, windows.SIZES, code(g))
+        return make(name, windows.BUFFERS, windows.SIZES, code(g), hole=True)
 
     return native.built((name, dtype, pairs), build)
 
@@ -118,12 +128,15 @@ def forward(
     groups: int,
     sizes: Shape,
     kept: dict[Any, Any] | None = None,
+    end: End | None = None,
 ) -> Any:
     """`conv` (tocha.prims.convolution) with outputs of `sizes`. `kept`: where a call with a constant weight and bias keeps them packed."""
     o, per, kernel = weight.shape[0], weight.shape[1], weight.shape[2:]
     shape = (x.shape[0], o, *sizes)
     taps = _product(kernel)
     if not _serves(x, weight, shape, _product(shape) * per * taps, True):
+        return None
+    if end is not None and not _is_deep(per, o // groups, groups):
         return None
     key = ("conv", x.dtype, x.shape, x.strides, weight.shape, stride, padding, dilation, groups, threads.get_num_threads())
 
@@ -135,7 +148,19 @@ def forward(
         return _lines(conv.forward_line, x.shape[2:], kernel, stride, padding, dilation, sizes)
 
     steps = (o // groups * per * taps, per * taps, taps)
-    return _convolve(key, lines, _merged(x, kernel, stride, padding), x, weight, bias, shape, groups, steps, kept)
+    return _convolve(key, lines, _merged(x, kernel, stride, padding), x, weight, bias, shape, groups, steps, kept, end)
+
+
+def takes_epilogue(x: Any, weight: Any, *, stride: Shape, padding: Pairs, dilation: Shape, groups: int, sizes: Shape) -> bool:
+    """Whether `forward` computes this convolution (of arrays with these shapes, strides and types), through an epilogue if there is one."""
+    o, per = weight.shape[:2]
+    shape = (x.shape[0], o, *sizes)
+    return _serves(x, weight, shape, _product(shape) * _product(weight.shape[1:])) and _is_deep(per, o // groups, groups)
+
+
+def _is_deep(channels: int, outputs: int, groups: int) -> bool:
+    """Whether a group's channels and outputs are enough for matrix products."""
+    return outputs > 2 or channels > _FEW or (groups < 8 and channels * outputs > 1)
 
 
 # Multiply-adds that cost as much as transforming an input or an output (a vector of tiles of a channel), and as a filter: transformed
@@ -161,18 +186,28 @@ def suits_winograd(
     return 16 * tiles * channels * outputs + moved + filters < direct and direct >= native.LEAST["conv"]
 
 
-def winograd(x: Any, weight: Any, bias: Any, *, padding: Pairs, sizes: Shape, kept: dict[Any, Any] | None = None) -> Any:
+def winograd(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    *,
+    padding: Pairs,
+    sizes: Shape,
+    kept: dict[Any, Any] | None = None,
+    end: End | None = None,
+) -> Any:
     """A convolution that suits; None if a sum isn't finite, where `forward` says what it is. Rounding differs from `forward`'s."""
     main, pack = builtin("winograd", x.dtype), builtin("winograd_pack", x.dtype)
     if main is None or pack is None:
         return None
-    out = np.empty((x.shape[0], weight.shape[0], *sizes), x.dtype)
+    shape = (x.shape[0], weight.shape[0], *sizes)
+    out = np.empty(shape, x.dtype) if end is None else end.outs[0]
     key = ("winograd", x.dtype, x.shape, x.strides, weight.shape, padding, sizes, threads.get_num_threads())
 
     def make() -> Any:
         from tocha.inductor.templates import winograd
 
-        steps, out_steps = ([s // a.dtype.itemsize for s in a.strides[:3]] for a in (x, out))
+        steps, out_steps = [s // x.dtype.itemsize for s in x.strides[:3]], contiguous_strides(shape, 1)[:3]
         lows = tuple(low for low, _ in padding)
         return winograd.plan(
             tile(x.dtype), x.shape[0], x.shape[1], weight.shape[0], x.shape[2:], lows, sizes, steps, out_steps, threads.get_num_threads()
@@ -189,7 +224,8 @@ def winograd(x: Any, weight: Any, bias: Any, *, padding: Pairs, sizes: Shape, ke
         if kept is not None:
             kept["winograd"] = found
     slots, bad = int(plan.work[-1]), np.zeros(1, np.int64)
-    main(out, x, *found, np.zeros(slots, np.int64), np.empty(slots * plan.scratch, x.dtype), plan.table, bad, plan.work)
+    room = np.zeros(slots, np.int64), np.empty(slots * plan.scratch, x.dtype)
+    main(out, x, *found, *room, plan.table, bad, *_ending(end, plan))
     return None if bad[0] else out
 
 
@@ -240,22 +276,24 @@ def _convolve(
     groups: int,
     steps: tuple[int, int, int],
     kept: dict[Any, Any] | None = None,
+    end: End | None = None,
 ) -> Any:
     """The result of `shape`. `steps`: from a group's, an output's and a channel's weight to the next."""
     channels, outputs = x.shape[1] // groups, shape[1] // groups
-    deep = outputs > 2 or channels > _FEW or (groups < 8 and channels * outputs > 1)
+    deep = _is_deep(channels, outputs, groups)
     if x.dtype in _HALVES and not deep:
         return None
     pairs = _HALVES.get(x.dtype) == "bf16" and not channels % 2 and x.strides[1] != x.itemsize and _multiplies_bfloat16()
     main, pack = builtin("conv" if deep else "depthwise", x.dtype, pairs), builtin("pack", x.dtype, pairs) if deep else None
     if main is None or (deep and pack is None):
         return None
-    out = np.empty(shape, x.dtype)
+    out = np.empty(shape, x.dtype) if end is None else end.outs[0]
 
     def make() -> Any:
         from tocha.inductor.templates import conv, depthwise
 
-        x_steps, out_steps = _steps(x), _steps(out)
+        n, c, *rest = contiguous_strides(shape, 1)
+        x_steps, out_steps = _steps(x), (n, c, *_three(rest, 0))
         if merge:
             length = _product(shape[2:])
             x_steps, out_steps = ((*s[:2], length, length, 1) for s in (x_steps, out_steps))
@@ -264,12 +302,12 @@ def _convolve(
         return conv.plan(
             geometry if deep else depthwise.single(geometry), found, shape[0], groups, channels // each, outputs, x_steps, out_steps, steps[0],
             (steps[1], steps[2] * each), threads.get_num_threads(), tall=1 if deep else depthwise.tall(found),
-            before=kept is not None,
+            before=kept is not None, hole=end is not None,
         )  # fmt: skip
 
-    plan, compute = native.remember((key, kept is not None), make), _compute(x.dtype)
+    plan, compute = native.remember((key, kept is not None, end is not None), make), _compute(x.dtype)
     if kept and key in kept:
-        call(main, plan, out, x, *kept[key])
+        call(main, plan, out, x, *kept[key], end)
         return out
     if deep and not plan.packed_size:
         packed = np.ascontiguousarray(weight)
@@ -284,15 +322,19 @@ def _convolve(
         row.reshape(groups, -1)[:, : given.shape[1]] = given
     if kept is not None:
         kept[key] = packed, row
-    call(main, plan, out, x, packed, row)
+    call(main, plan, out, x, packed, row, end)
     return out
 
 
-def call(main: Any, plan: Any, out: Any, x: Any, weight: Any, bias: Any) -> None:
+def call(main: Any, plan: Any, out: Any, x: Any, weight: Any, bias: Any, end: End | None = None) -> None:
     slots = int(plan.work[-1])
-    main(
-        out, x, weight, bias, np.zeros(slots, np.int64), np.empty(slots * plan.scratch, _compute(x.dtype)), plan.table, plan.work
-    )
+    room = np.zeros(slots, np.int64), np.empty(slots * plan.scratch, _compute(x.dtype))
+    main(out, x, weight, bias, *room, plan.table, *_ending(end, plan))
+
+
+def _ending(end: End | None, plan: Any) -> tuple[Any, ...]:
+    """A kernel's arguments from its epilogue on."""
+    return (0, plan.work) if end is None else (end.hole.finish, plan.work, *end.outs, *end.operands)
 
 
 def _compute(dtype: Any) -> Any:

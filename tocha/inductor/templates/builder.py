@@ -115,6 +115,9 @@ class Function:
     def both(self, x: Value, y: Value) -> Value:
         return self.op(f"and i1 {x.name}, {y.name}", "i1")
 
+    def negate(self, x: Value) -> Value:
+        return self.op(f"xor i1 {x.name}, true", "i1")
+
     def select(self, condition: Value, x: Any, y: Any, type: str = "i64") -> Value:
         return self.op(f"select i1 {condition.name}, {type} {name_of(x)}, {type} {name_of(y)}", type)
 

@@ -3,7 +3,7 @@
 Blocking, outermost first: groups, boxes of the output (`windows`) and chunks of output channels are units of work for threads; then
 blocks of input channels, so that a box's packed input stays in the L2 cache and the inner dimension in the low hundreds; then phases,
 tiles of positions, row blocks of output channels (`gemm`). Sums over blocks of channels are kept in the output itself where a tile is one
-piece of it, else in scratch (`hold`) until the last block.
+piece of it and there is no epilogue (`epilogue`), else in scratch (`hold`) until the last block.
 
 An input gradient with stride s is s x s (x s) *phases*, one for each residue of the input's coordinates: each is a convolution of
 stride 1 over the output's gradient with those taps that meet the residue, and writes every s-th place. A forward convolution is one phase.
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from tocha.inductor.templates import runs, windows
+from tocha.inductor.templates import epilogue, runs, windows
 from tocha.inductor.templates.builder import Function, Value, module
 from tocha.inductor.templates.gemm import AHEAD, Geometry, Vectors, call_micro, micros, padded
 from tocha.inductor.templates.windows import Fields
@@ -92,7 +92,7 @@ def phase(g: Geometry) -> Function:
          ("i64", "d0"), ("i64", "h0"), ("i64", "w0"), ("i64", "chunk"), ("ptr", "packed"), ("ptr", "tile"), ("ptr", "zeros"), ("i64", "number"),
          ("ptr", "weights")],
     )  # fmt: skip
-    v, s = Vectors(f, g), Fields(f)
+    v, s, hole = Vectors(f, g), Fields(f), epilogue.Hole(f, windows.BUFFERS, windows.SIZES)
     where = f["where"]
     taps, offsets = f.word(where, 0), f.at(s.table, f.word(where, 1), "i64")
     box_d, box_h, box_w = (
@@ -121,6 +121,7 @@ def phase(g: Geometry) -> Function:
     again, places_more = f.both(hold, more), f.both(s.hold_at.equals(0), more)
     finished = f.op(f"or i1 {s.hold_at.equals(0).name}, {(f['c0'] + f['count'] >= s.channels).name}", "i1")
     rows_held = f.select(hold, s.chunk, 0)
+    channel, place = f["group"] * outputs, v.between(s.out, out)
     held = f.variable(f.select(hold, v.at(f["packed"], s.hold_at + f["number"] * s.hold_phase), f["tile"], "ptr"), "ptr")
     with f.repeat(cursor.more):
         start = v.at(f["packed"], cursor.position())
@@ -150,17 +151,29 @@ def phase(g: Geometry) -> Function:
             def aside() -> None:
                 start_from = f.select(more, f["zeros"], v.at(bias, row), "ptr")
                 tile = f.select(hold, v.at(here, (row - f["chunk"]) * g.columns), here, "ptr")
-                call_micro(f, g, rows, wide, [*first, tile, g.columns, start_from, again, ahead])
-                with f.when(finished):
+
+                def through(before: bool) -> None:
+                    with f.loop(0, count) as number:
+                        run = f.at(list_of_runs, number * runs.WORDS, "i64")
+                        at, width, to = v.at(tile, f.word(run, 1)), f.word(run, 2), place + f.word(run, 3) + row * out_c
+                        hole.finish(at, g.columns, real, width, to, out_c, channel + row, 0, ahead=before)
+
+                def placed() -> None:
                     f.call(
                         "place_tile", "void", ("ptr", list_of_runs), ("i64", count), ("ptr", tile), ("i64", real), ("ptr", v.far(out, row * out_c)),
                         ("i64", out_c), ("i64", out_w), ("i1", places_more),
                     )  # fmt: skip
 
+                with f.when(f.both(finished, hole.given)):
+                    through(True)
+                call_micro(f, g, rows, wide, [*first, tile, g.columns, start_from, again, ahead])
+                with f.when(finished):
+                    f.choose(hole.given, lambda: through(False), placed)
+
             if g.memory:  # sums have another type
                 aside()
             else:
-                f.choose(f.both(direct, real.equals(rows)), straight, aside)
+                f.choose(f.both(f.both(direct, real.equals(rows)), f.negate(hole.given)), straight, aside)
     return f
 
 
@@ -391,12 +404,13 @@ def boxes(lines: list[Line], samples: int, planes: int, limit: int) -> list[int]
 def plan(
     g: Geometry, lines: list[Line], samples: int, groups: int, channels: int, outputs: int, x_strides: Shape, out_strides: Shape,
     weight_group: int, weight_steps: tuple[int, int], slots: int, aside: int = 0, tall: int = 1,
-    x_group: int = 0, before: bool = False,
+    x_group: int = 0, before: bool = False, hole: bool = False,
 ) -> Plan:  # fmt: skip
     """The plan of a call; strides in elements: x and out (n, c, d, h, w), weight from a group, an output and a channel to the next.
 
     `aside`: elements of scratch wanted before the packed input; `tall` is for `depthwise`; `x_group`: from a group of
-    x to the next, if not its channels; `before`: weights are packed beforehand, however few units read them.
+    x to the next, if not its channels; `before`: weights are packed beforehand, however few units read them; `hole`: there is an
+    epilogue, so what isn't finished can't be in the result's memory, which an operand may share.
     """
     planes = list(itertools.product(*[range(len(line.origins)) for line in lines]))
     phases = list(itertools.product(*[line.phases for line in lines]))
@@ -441,7 +455,7 @@ def plan(
         pitch += 16
     hold_at = -(-(block * pitch + 2 * g.columns) // 16) * 16
     hold_phase = -(-plane_size // g.columns) * chunk * g.columns  # all tiles of a phase
-    if aside or block >= channels or (hold_phase * len(phases) > _HELD and not g.memory):
+    if aside or block >= channels or (hold_phase * len(phases) > _HELD and not (g.memory or hole)):
         hold_at, scratch = 0, (aside or front(g)) + hold_at + 64
     else:
         scratch = front(g) + hold_at + hold_phase * len(phases) + 64

@@ -139,6 +139,24 @@ def finisher(epilogue: Epilogue, compute: str, lanes: int, name: str = "finish")
     return f
 
 
+class Hole:
+    """The epilogue of a kernel whose ctx is laid out as its entry does (tocha.inductor.entry): `given` says whether there is one;
+    without, `otherwise` is called, if that is a function's name."""
+
+    def __init__(self, f: Function, buffers: tuple[str, ...], sizes: tuple[str, ...], otherwise: str | None = None) -> None:
+        self.f = f
+        address = f.word(f["ctx"], len(buffers))
+        self.given = f.op(f"icmp ne i64 {address.name}, 0", "i1")
+        self.arrays = f.at(f["ctx"], len(buffers) + len(sizes) + 2, "i64")
+        self.code = f.op(f"inttoptr i64 {address.name} to ptr", "ptr")
+        if otherwise is not None:
+            self.code = f.select(self.given, self.code, otherwise, "ptr")
+
+    def finish(self, *arguments: Any, ahead: bool = False) -> None:
+        """tile, tile_row, rows, width, place, out_row, row, column (see the module's text)"""
+        self.f.call(self.code, "void", *zip(FINISH, (self.arrays, *arguments, str(ahead).lower()), strict=True))
+
+
 def build(epilogue: Epilogue, compute: str, lanes: int) -> int:
     """The address of the finisher, compiled. Unsupported, CompileError."""
     text = module(finisher(epilogue, compute, lanes)).replace("define internal void @finish(", "define void @finish(")
@@ -198,5 +216,6 @@ def suffix(type: str) -> str:
 
 
 __all__ = [
-    "FINISH", "FLOATS", "PLACES", "Epilogue", "Operand", "apply", "below", "build", "computed", "finisher", "load", "store", "suffix", "traced",
+    "FINISH", "FLOATS", "PLACES", "Epilogue", "Hole", "Operand", "apply", "below", "build", "computed", "finisher", "load", "store", "suffix",
+    "traced",
 ]  # fmt: skip

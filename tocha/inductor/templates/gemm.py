@@ -112,6 +112,11 @@ class Vectors:
         """The address of an array's element; `at` is that of a packed one."""
         return self.f.at(pointer, index, self.g.stored)
 
+    def between(self, start: Value, end: Value) -> Value:
+        """How many elements of an array lie between two addresses."""
+        first, last = (self.f.op(f"ptrtoint ptr {p.name} to i64") for p in (start, end))
+        return (last - first) // (2 if self.g.memory else self.g.align)
+
     def fetch(self, pointer: Value, mask: Value | None = None) -> Value:
         """A vector of an array, as it is computed with."""
         if self.g.memory:

@@ -24,7 +24,7 @@ from tocha.inductor.loop_ir import BITS
 from tocha.inductor.templates import epilogue as holes
 from tocha.inductor.templates import panels
 from tocha.inductor.templates.builder import Function, Value, module
-from tocha.inductor.templates.epilogue import FINISH, Epilogue
+from tocha.inductor.templates.epilogue import Epilogue
 from tocha.inductor.templates.gemm import ITEM, Geometry, Vectors, geometry, padded
 from tocha.inductor.templates.panels import SCALAR, Packer, Source
 from tocha.inductor.templates.windows import Fields, give_back, take_scratch
@@ -145,21 +145,9 @@ def micros(spec: Spec) -> list[Function]:
     return [micro(spec, rows, vectors) for rows in spec.tile.heights for vectors in (1, spec.tile.vectors)]
 
 
-class Hole:
-    """The epilogue of a kernel whose ctx is laid out as its entry does (tocha.inductor.entry): `given` says whether there is one."""
-
-    def __init__(self, f: Function, spec: Spec, buffers: tuple[str, ...], sizes: tuple[str, ...]) -> None:
-        self.f, self.spec = f, spec
-        address = f.word(f["ctx"], len(buffers))
-        self.given = f.op(f"icmp ne i64 {address.name}, 0", "i1")
-        self.arrays = f.at(f["ctx"], len(buffers) + len(sizes) + 2, "i64")
-        self.code = f.op(f"inttoptr i64 {address.name} to ptr", "ptr")
-        if not spec.plain:
-            self.code = f.select(self.given, self.code, "@as_target", "ptr")
-
-    def finish(self, *arguments: Any, ahead: bool = False) -> None:
-        """tile, tile_row, rows, width, place, out_row, row, column (see `epilogue`)"""
-        self.f.call(self.code, "void", *zip(FINISH, (self.arrays, *arguments, str(ahead).lower()), strict=True))
+def hole(f: Function, spec: Spec, buffers: tuple[str, ...], sizes: tuple[str, ...]) -> holes.Hole:
+    """A kernel's epilogue; sums that are stored as another type have one of their own."""
+    return holes.Hole(f, buffers, sizes, None if spec.plain else "@as_target")
 
 
 def holes_functions(spec: Spec) -> list[Function]:
@@ -262,7 +250,7 @@ def tiles(spec: Spec) -> Function:
         [("ptr", "ctx"), ("i64", "m"), ("i64", "n"), ("i64", "k"), ("ptr", "left"), ("ptr", "columns"), ("i64", "place"), ("ptr", "aside"),
          ("i1", "more"), ("i1", "last"), ("i64", "row"), ("i64", "column")],
     )  # fmt: skip
-    s, v, p, hole = fields(f), Vectors(f, g), Vectors(f, spec.packed), Hole(f, spec, BUFFERS, SIZES)
+    s, v, p, end = fields(f), Vectors(f, g), Vectors(f, spec.packed), hole(f, spec, BUFFERS, SIZES)
     m, n, k, more = f["m"], f["n"], f["k"], f["more"]
     out, out_row = s.out, s.out_row
     step = f.select(s.hold > 0, g.columns * g.rows, 0)
@@ -278,10 +266,10 @@ def tiles(spec: Spec) -> Function:
         def finished() -> None:
             arguments = (tile.get(), g.columns, real, width, place, out_row, f["row"] + i, f["column"] + j)
             with f.when(f["last"]):
-                hole.finish(*arguments, ahead=True)
+                end.finish(*arguments, ahead=True)
             call_micro(f, g, rows, wide, [*first, tile.get(), g.columns, more])
             with f.when(f["last"]):
-                hole.finish(*arguments)
+                end.finish(*arguments)
             tile.set(v.at(tile.get(), step))
 
         def straight() -> None:
@@ -296,7 +284,7 @@ def tiles(spec: Spec) -> Function:
             f.choose(f.both(real.equals(rows), width.equals(f.select(wide, g.columns, g.lanes))), straight, edge)
 
         if spec.plain:
-            f.choose(hole.given, finished, plain)
+            f.choose(end.given, finished, plain)
         else:
             finished()
     return f
@@ -404,7 +392,6 @@ __all__ = [
     "PACK_BUFFERS",
     "PACK_SIZES",
     "SIZES",
-    "Hole",
     "Plan",
     "Spec",
     "Value",

@@ -40,7 +40,7 @@ def _pitch(g: Geometry, s: Fields) -> Value:
 def _units(f: Function, spec: Spec, s: Fields, work: Any) -> None:
     """For each unit `work(first column, end, strip)`, then the strip's sums to their place."""
     slot, strip = take_scratch(f, spec.tile, s)
-    hole, pitch = matmul.Hole(f, spec, BUFFERS, SIZES), _pitch(spec.tile, s)
+    hole, pitch = matmul.hole(f, spec, BUFFERS, SIZES), _pitch(spec.tile, s)
     with f.loop(f["lo"], f["hi"]) as unit:
         start = unit * s.chunk
         stop = f.min(s.n, start + s.chunk)

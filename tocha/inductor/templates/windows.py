@@ -9,12 +9,13 @@ residue, so that inside a plane neighbouring outputs lie side by side whatever t
 A tap of the kernel is then one fixed offset (its plane and its shift there), and an output's *position* is its place in a plane: position + offset
 is what the tap reads. Past an output row's end are as many positions that are no outputs as the kernel reaches further.
 
-`ctx` holds addresses and numbers in the order of BUFFERS and SIZES; `table` has three words for each plane (first coordinate read along
-each dimension), then what a kernel wants.
+`ctx` holds addresses and numbers in the order of BUFFERS, the address of an epilogue's code, or 0, and SIZES; `table` has
+three words for each plane (first coordinate read along each dimension), then what a kernel wants.
 """
 
 from __future__ import annotations
 
+from tocha.inductor.templates import epilogue
 from tocha.inductor.templates.builder import Function, Value
 from tocha.inductor.templates.gemm import Geometry, Vectors
 
@@ -33,7 +34,7 @@ SIZES = (
 class Fields:
     """`fields.name`: the number or address of that name in ctx, loaded where first used."""
 
-    def __init__(self, f: Function, buffers: tuple[str, ...] = BUFFERS, sizes: tuple[str, ...] = SIZES) -> None:
+    def __init__(self, f: Function, buffers: tuple[str, ...] = BUFFERS, sizes: tuple[str, ...] = (epilogue.HOLE, *SIZES)) -> None:
         self._f, self._buffers = f, buffers
         self._slots = {name: number for number, name in enumerate((*buffers, *sizes))}
 

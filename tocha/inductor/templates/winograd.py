@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tocha.inductor.templates import windows
+from tocha.inductor.templates import epilogue, windows
 from tocha.inductor.templates.builder import Function, Value, module
 from tocha.inductor.templates.conv import call_pack_rows, pack_rows
 from tocha.inductor.templates.gemm import Geometry, Vectors, call_micro, micros, padded
@@ -81,10 +81,14 @@ def _pieces(f: Function, g: Geometry, s: Fields, first: Value, end: Value) -> It
         place.set(tile + f.min(tiles_w - w, g.lanes))
 
 
+def _fields(f: Function) -> Fields:
+    return Fields(f, BUFFERS, (epilogue.HOLE, *SIZES))
+
+
 def body(g: Geometry) -> Function:
     """The loops over units and what is in them."""
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
-    v, s = Vectors(f, g), Fields(f, BUFFERS, SIZES)
+    v, s = Vectors(f, g), _fields(f)
     slot, scratch = windows.take_scratch(f, g, s)
     zeros = scratch
     for j in range(0, _front(g), g.lanes):
@@ -116,7 +120,7 @@ def body(g: Geometry) -> Function:
 def read(g: Geometry) -> Function:
     """Transform the inputs of tiles `first` to `end`: inputs[point][channel][tile]."""
     f = Function("read", [("ptr", "ctx"), ("i64", "first"), ("i64", "end"), ("ptr", "inputs"), ("ptr", "zeros")])
-    v, s, sums = Vectors(f, g), Fields(f, BUFFERS, SIZES), _Sums(f)
+    v, s, sums = Vectors(f, g), _fields(f), _Sums(f)
     even, odd = (", ".join(f"i32 {2 * i + start}" for i in range(g.lanes)) for start in (0, 1))
     channels, x_c, pitch, apart = s.channels, s.x_c, s.pitch, s.apart
     with _pieces(f, g, s, f["first"], f["end"]) as (tile, n, h, w):
@@ -147,9 +151,12 @@ def read(g: Geometry) -> Function:
 
 
 def write(g: Geometry) -> Function:
-    """Transform sums back, and store `count` outputs from `row0` on."""
+    """Transform sums back, and store `count` outputs from `row0` on, or have the epilogue do it, for some rows at a time."""
     f = Function("write", [("ptr", "ctx"), ("i64", "first"), ("i64", "end"), ("i64", "row0"), ("i64", "count"), ("ptr", "sums")])
-    v, s, sums = Vectors(f, g), Fields(f, BUFFERS, SIZES), _Sums(f)
+    v, s, sums, hole = Vectors(f, g), _fields(f), _Sums(f), epilogue.Hole(f, BUFFERS, SIZES)
+    width = 2 * g.lanes
+    aside = f.array(_FEW * 2 * width, g.scalar)
+    step_r, step_i = f.select(hole.given, 2 * width, s.out_c), f.select(hole.given, width, s.out_h)
     seen = f.variable("zeroinitializer", g.vector)
     halves = [
         ", ".join(f"i32 {i // 2 + (g.lanes if i % 2 else 0)}" for i in range(start, start + g.lanes)) for start in (0, g.lanes)
@@ -160,19 +167,29 @@ def write(g: Geometry) -> Function:
         masks = [v.mask(None, left), v.mask(None, left - g.lanes)]
         below = f.select(h * 2 + 1 < s.high, left, 0)
         rows_masks = [masks, [v.mask(None, below), v.mask(None, below - g.lanes)]]
-        out = v.at(s.out, n * s.out_n + f["row0"] * out_c + h * 2 * out_h + w * 2)
-        source, bias = v.at(f["sums"], tile - f["first"]), v.at(s.bias, f["row0"])
-        with f.loop(0, f["count"]) as r:
-            here, to, start = v.at(source, r * block), v.at(out, r * out_c), v.splat(v.one(v.at(bias, r)))
-            square = [[v.load(v.at(here, step * (4 * i + j))) for j in range(4)] for i in range(4)]
-            for i, pair in enumerate(_both(square, sums.output)):
-                a, b = (sums.add(x, start) for x in pair)
-                for k, order in enumerate(halves):
-                    mask = rows_masks[i][k]
-                    line = f.op(f"shufflevector {g.vector} {a.name}, {g.vector} {b.name}, <{g.lanes} x i32> <{order}>", g.vector)
-                    v.masked_store(line, v.at(v.at(to, out_h * i), k * g.lanes), mask)
-                    kept = f.op(f"select {mask.type} {mask.name}, {g.vector} {line.name}, {g.vector} zeroinitializer", g.vector)
-                    seen.set(v.fma(kept, Value(f, "zeroinitializer", g.vector), seen.get()))
+        with f.loop(0, f["count"], _FEW) as r0:
+            rows, row = f.min(f["count"] - r0, _FEW), f["row0"] + r0
+            place = n * s.out_n + row * out_c + h * 2 * out_h + w * 2
+            out = f.select(hole.given, aside, v.at(s.out, place), "ptr")
+            source, bias = v.at(f["sums"], r0 * block + tile - f["first"]), v.at(s.bias, row)
+            with f.loop(0, rows) as r:
+                here, to, start = v.at(source, r * block), v.at(out, r * step_r), v.splat(v.one(v.at(bias, r)))
+                square = [[v.load(v.at(here, step * (4 * i + j))) for j in range(4)] for i in range(4)]
+                for i, pair in enumerate(_both(square, sums.output)):
+                    a, b = (sums.add(x, start) for x in pair)
+                    for k, order in enumerate(halves):
+                        mask = rows_masks[i][k]
+                        line = f.op(
+                            f"shufflevector {g.vector} {a.name}, {g.vector} {b.name}, <{g.lanes} x i32> <{order}>", g.vector
+                        )
+                        v.masked_store(line, v.at(v.at(to, step_i * i), k * g.lanes), mask)
+                        kept = f.op(
+                            f"select {mask.type} {mask.name}, {g.vector} {line.name}, {g.vector} zeroinitializer", g.vector
+                        )
+                        seen.set(v.fma(kept, Value(f, "zeroinitializer", g.vector), seen.get()))
+            with f.when(hole.given):
+                for i, wide in enumerate((left, below)):
+                    hole.finish(v.at(aside, i * width), 2 * width, rows, wide, place + out_h * i, out_c, row, 0)
     wrong = f.op(f"fcmp uno {g.vector} {seen.get().name}, zeroinitializer", f"<{g.lanes} x i1>")
     any_wrong = f.call(f"llvm.vector.reduce.or.v{g.lanes}i1", "i1", (wrong.type, wrong), declare=True)
     with f.when(any_wrong):
