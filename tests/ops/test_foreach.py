@@ -73,6 +73,15 @@ CALLS = {
     "abs": lambda f, x, y, z: f(x),
     "sign": lambda f, x, y, z: f(x),
     "sqrt": lambda f, x, y, z: f(x),
+    "reciprocal": lambda f, x, y, z: f(x),
+    "floor": lambda f, x, y, z: f(x),
+    "sub number": lambda f, x, y, z: f(x, 0.3),
+    "maximum number": lambda f, x, y, z: f(x, 0.3),
+    "minimum number": lambda f, x, y, z: f(x, 0.3),
+    "clamp_min number": lambda f, x, y, z: f(x, -0.3),
+    "minimum": lambda f, x, y, z: f(x, y),
+    "pow number": lambda f, x, y, z: f(x, 2.0),
+    "mul numbers": lambda f, x, y, z: f(x, [0.3] * len(x)),
 }
 
 
@@ -87,12 +96,32 @@ def test_one_call_gives_the_bits_of_one_by_one(call, dtype, monkeypatch):
         return list(found) if suffix == "" else x
 
     made, written = run(""), run("_")
-    monkeypatch.setattr(foreach, "_ELEMENTS", {})
+    monkeypatch.setattr(foreach, "_elements", lambda form: None)
     for at_once, one_by_one in ((made, run("")), (written, run("_"))):
         for a, b in zip(at_once, one_by_one, strict=True):
             assert a.dtype is b.dtype and a.shape == b.shape
             assert tocha.allclose(a, b, rtol=0, atol=0, equal_nan=True)
     assert [t._version for t in made] == [0] * len(made) and [t._version for t in written] == [1] * len(written)
+
+
+@pytest.mark.parametrize("dtype", [tocha.float32, tocha.float64, tocha.bfloat16])
+@pytest.mark.parametrize("name", ["exp", "sigmoid", "log", "tanh", "rsqrt", "erf", "sin"])
+def test_functions_of_lists_agree_with_those_of_tensors(name, dtype):
+    (x,) = _lists(dtype, 1)
+    before = [t.clone() for t in x]
+    made = getattr(tocha, f"_foreach_{name}")(x)
+    getattr(tocha, f"_foreach_{name}_")(x)
+    for a, b, t in zip(made, x, before, strict=True):
+        want = getattr(tocha, name)(t)
+        assert a.dtype is dtype and tocha.equal(a.isnan(), want.isnan())
+        tocha.testing.assert_close(a, want, rtol={2: 1e-2, 4: 1e-6, 8: 1e-14}[dtype.itemsize], atol=1e-7, equal_nan=True)
+        tocha.testing.assert_close(b, a, rtol=0, atol=0, equal_nan=True)
+
+
+def test_zeros_replace_whatever_was_there():
+    x = [tocha.tensor([float("nan"), 1.0]), tocha.tensor([float("inf")]), tocha.full((70_000,), -2.0)]
+    tocha._foreach_zero_(x)
+    assert all((t == 0).all() and not t.signbit().any() for t in x) and [t._version for t in x] == [1, 1, 1]
 
 
 def test_lists_of_several_kinds_and_layouts_are_done_all_the_same():

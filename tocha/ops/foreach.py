@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tocha import threads
 from tocha.backends import cpu, namespace
@@ -12,6 +12,7 @@ from tocha.ops.convert import clone, copy_
 from tocha.ops.creation import zero_
 from tocha.ops.linalg_norm import norms_at_once
 from tocha.prims.native_rows import Rule, alike, fused_update
+from tocha.prims.pointwise import ALL as PRIMS
 from tocha.prims.rounding import clamp_high, clamp_low
 from tocha.tensor import Tensor, wrap
 
@@ -31,22 +32,37 @@ def _tensors(name: str, tensors: Any) -> Sequence[Tensor]:
     return tensors
 
 
-def _per_tensor(name: str, tensors: Sequence[Any], other: Any) -> Sequence[Any]:
-    """An operand for each tensor: a list has one for each, anything else serves all."""
+class _Calls(NamedTuple):
+    """The calls of an operator on a list: `operands` and `options` are one for each tensor where they are lists, else one for all."""
+
+    operands: list[Any]
+    options: dict[str, Any]
+
+    @property
+    def count(self) -> int:
+        return next(len(x) for x in self.operands if x.__class__ is list)
+
+    def __getitem__(self, i: int) -> tuple[list[Any], dict[str, Any]]:
+        own = {n: v[i] if v.__class__ is list else v for n, v in self.options.items()}
+        return [x[i] if x.__class__ is list else x for x in self.operands], own
+
+
+def _per_tensor(name: str, tensors: Sequence[Any], other: Any) -> Any:
+    """An operand for each tensor, as a list; anything that is no sequence serves all."""
     if isinstance(other, (list, tuple)):
         if len(other) != len(tensors):
             raise RuntimeError(f"{name}: Tensor lists must have the same number of tensors, got {len(tensors)} and {len(other)}")
-        return other
+        return list(other)
     if isinstance(other, Tensor) and other._a.ndim == 1 and name.endswith(("addcmul", "addcdiv")):
         return other.tolist()
-    return [other] * len(tensors)
+    return other
 
 
-def _enter(name: str, each: Callable[..., Any], positional: Callable[..., Any]) -> None:
+def _enter(name: str, each: Callable[..., Any], positional: Callable[..., _Calls]) -> None:
     """Register `_foreach_name` and, writing into its first list, `_foreach_name_`."""
 
     def foreach(self: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-        calls = list(positional(full, self, *args, **kwargs))
+        calls = positional(full, self, *args, **kwargs)
         results, left = _at_once(name, calls, False)
         for i in left:
             operands, keywords = calls[i]
@@ -54,7 +70,7 @@ def _enter(name: str, each: Callable[..., Any], positional: Callable[..., Any]) 
         return tuple(results)
 
     def foreach_(self: Any, *args: Any, **kwargs: Any) -> None:
-        calls = list(positional(full, self, *args, **kwargs))
+        calls = positional(full, self, *args, **kwargs)
         for i in _at_once(name, calls, True)[1]:
             operands, keywords = calls[i]
             inplace(*operands, **keywords)
@@ -82,30 +98,28 @@ def _inplace(each: Callable[..., Any], name: str) -> Callable[..., Any]:
     return assign_result
 
 
-def _one_list(name: str, self: Any) -> Any:
-    return (((t,), {}) for t in _tensors(name, self))
+def _one_list(name: str, self: Any) -> _Calls:
+    return _Calls([list(_tensors(name, self))], {})
 
 
-def _two(name: str, self: Any, other: Any, **options: Any) -> Any:
+def _two(name: str, self: Any, other: Any, **options: Any) -> _Calls:
     """A list with a list, a number or a tensor."""
     if not isinstance(self, (list, tuple)) and isinstance(other, (list, tuple)):  # pow of a number to a list
-        return (((self, t), options) for t in _tensors(name, other))
+        return _Calls([self, list(_tensors(name, other))], options)
     tensors = _tensors(name, self)
-    return (((t, o), options) for t, o in zip(tensors, _per_tensor(name, tensors, other), strict=True))
+    return _Calls([list(tensors), _per_tensor(name, tensors, other)], options)
 
 
-def _three(name: str, self: Any, tensor1: Any, tensor2: Any, scalars: Any = None, *, value: Any = 1) -> Any:
+def _three(name: str, self: Any, tensor1: Any, tensor2: Any, scalars: Any = None, *, value: Any = 1) -> _Calls:
     """Lists with a factor for all or one for each."""
     tensors = _tensors(name, self)
     factors = _per_tensor(name, tensors, value if scalars is None else scalars)
-    first, second = _per_tensor(name, tensors, tensor1), _per_tensor(name, tensors, tensor2)
-    return (((t, a, b), {"value": v}) for t, a, b, v in zip(tensors, first, second, factors, strict=True))
+    return _Calls([list(tensors), _per_tensor(name, tensors, tensor1), _per_tensor(name, tensors, tensor2)], {"value": factors})
 
 
-def _lerp(name: str, self: Any, tensors1: Any, weight: Any) -> Any:
+def _lerp(name: str, self: Any, tensors1: Any, weight: Any) -> _Calls:
     tensors = _tensors(name, self)
-    ends, weights = _per_tensor(name, tensors, tensors1), _per_tensor(name, tensors, weight)
-    return (((t, e, w), {}) for t, e, w in zip(tensors, ends, weights, strict=True))
+    return _Calls([list(tensors), _per_tensor(name, tensors, tensors1), _per_tensor(name, tensors, weight)], {})
 
 
 def _bound(tensor_rule: Any) -> Callable[..., Any]:
@@ -122,63 +136,77 @@ def _bound(tensor_rule: Any) -> Callable[..., Any]:
 # ---- natively, all tensors in one call
 
 
-# What operators do to elements (tocha.prims.native_rows.OnElements), by what their operands are: x, y, z elements, n a number.
+# What operators do to elements (tocha.prims.native_rows.OnElements), by what their operands are: x, y, z elements, n a number. Others of
+# elements alone are the primitive of their name.
 _ELEMENTS: dict[tuple[str, str], Callable[..., Any]] = {
     ("add", "xy"): lambda o, x, y, *, alpha: o.plus_scaled(x, y, alpha),
     ("add", "xn"): lambda o, x, *, number: o.shifted(x, number),
     ("sub", "xy"): lambda o, x, y, *, alpha: o.plus_scaled(x, y, -alpha),
-    ("mul", "xy"): lambda o, x, y: o.product(x, y),
+    ("sub", "xn"): lambda o, x, *, number, alpha=1.0: o.shifted(x, -number * alpha),
     ("mul", "xn"): lambda o, x, *, number: o.scaled(x, number),
     ("div", "xy"): lambda o, x, y: o.quotient(x, y),
     ("div", "xn"): lambda o, x, *, number: o.divided(x, number),
-    ("maximum", "xy"): lambda o, x, y: o.maximum(x, y),
+    ("pow", "xn"): lambda o, x, *, number: o.applied("pow_scalar", x, exponent=number),
+    ("maximum", "xn"): lambda o, x, *, number: o.applied("clamp_low", x, number),
+    ("minimum", "xn"): lambda o, x, *, number: o.applied("clamp_high", x, number),
+    ("clamp_min", "xn"): lambda o, x, *, number: o.applied("clamp_low", x, number),
+    ("clamp_max", "xn"): lambda o, x, *, number: o.applied("clamp_high", x, number),
     ("addcmul", "xyz"): lambda o, x, y, z, *, value: o.add_product(x, y, z, value),
     ("addcdiv", "xyz"): lambda o, x, y, z, *, value: o.add_quotient(x, y, z, value),
     ("lerp", "xyn"): lambda o, x, y, *, number: o.lerp(x, y, number),
     ("copy", "xy"): lambda o, x, y: o.replace(x, y),
-    ("sqrt", "x"): lambda o, x: o.root(x),
-    ("abs", "x"): lambda o, x: o.magnitude(x),
-    ("neg", "x"): lambda o, x: o.negative(x),
-    ("sign", "x"): lambda o, x: o.sign(x),
+    ("zero", "x"): lambda o, x: o.zero(x),
 }
 _DEFAULTS = {("add", "xy"): {"alpha": 1.0}, ("sub", "xy"): {"alpha": 1.0}}
 _MANY = 1 << 15  # elements of which a kernel may run rows out of order
 
 
-def _at_once(name: str, calls: Sequence[tuple[Any, Any]], inplace: bool) -> tuple[list[Any], Sequence[int]]:
+def _elements(form: tuple[str, str]) -> Callable[..., Any] | None:
+    """What an operator does to elements, if a kernel over lists can do it."""
+    found = _ELEMENTS.get(form)
+    if found is None and form[0] in PRIMS and "n" not in form[1]:
+        return lambda o, *x: o.applied(form[0], *x)
+    return found
+
+
+def _at_once(name: str, calls: _Calls, inplace: bool) -> tuple[list[Any], Sequence[int]]:
     """The results of calls that one kernel does, None for others, and the numbers of those that are left."""
-    count = len(calls)
-    columns = {letter: list(column) for letter, column in zip("xyz", zip(*[operands for operands, _ in calls], strict=True))}
-    numbers = _numbers([keywords for _, keywords in calls])
-    if numbers is not None and count > 1 and not isinstance(last := columns[max(columns)][0], Tensor):
-        scalars = columns.pop(max(columns))
-        same = not numbers and last.__class__ in (int, float) and scalars.count(last) == count
-        numbers = {"number": last} if same else None
-    form = name, "".join(columns) + ("n" if numbers and "number" in numbers else "")
-    apply = _ELEMENTS.get(form)
-    if numbers is not None:
-        numbers = {**_DEFAULTS.get(form, {}), **numbers}
-    if apply is None or numbers is None or count == 1 or (inplace and len(columns) > 1 and _entangled(columns)):
-        return [None] * count, range(count)
+    count, columns, numbers = calls.count, dict[str, list[Tensor]](), dict[str, Any]()
+    left: tuple[list[Any], Sequence[int]] = [None] * count, range(count)
+    letters = ""
+    for letter, operand in zip("xyz", calls.operands, strict=False):
+        if operand.__class__ is list and isinstance(operand[0], Tensor):
+            columns[letter] = operand
+            letters += letter
+        else:
+            numbers["number"] = operand
+            letters += "n"
+    numbers |= calls.options
+    if count == 1 or not _share(numbers):
+        return left
+    form = name, letters
+    apply = _elements(form)
+    if apply is None or (inplace and len(columns) > 1 and _entangled(columns)):
+        return left
+    numbers = {**_DEFAULTS.get(form, {}), **numbers}
     if inplace:
         rule = Rule(f"_foreach_{name}_", lambda o, *x, **n: (apply(o, *x, **n),), read=tuple(columns)[1:])
         return [], fused_update(rule, columns, lambda _: numbers)
     if not alike([x for column in columns.values() for x in column]):
-        return [None] * count, range(count)
+        return left
     rule = Rule(f"_foreach_{name}", lambda o, out, *x, **n: (apply(o, *x, **n),), read=tuple(columns), new=("out",))
     out = [wrap(cpu.empty(a.shape, a.dtype)) for a in [x._a for x in columns["x"]]]
     return list(out), fused_update(rule, {"out": out, **columns}, lambda _: numbers)
 
 
-def _numbers(keywords: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The options of all calls; None if they differ or aren't numbers."""
-    first = keywords[0]
-    for name, value in first.items():
-        if value.__class__ not in (int, float) or any(
-            k[name].__class__ is not value.__class__ or k[name] != value for k in keywords
-        ):
-            return None
-    return first
+def _share(numbers: dict[str, Any]) -> bool:
+    """Whether all calls have the same numbers, which then are no lists any more."""
+    for name, value in numbers.items():
+        if value.__class__ is list and value.count(value[0]) == len(value) and len({v.__class__ for v in value}) == 1:
+            value = numbers[name] = value[0]
+        if value.__class__ not in (int, float):
+            return False
+    return True
 
 
 def _entangled(columns: dict[str, list[Tensor]]) -> bool:
@@ -245,9 +273,7 @@ def _foreach_mm(self: Any, mat2: Any) -> tuple[Tensor, ...]:
 def _foreach_copy_(self: Any, src: Any, non_blocking: bool = False) -> None:
     """Copy the values of a list of tensors into another's."""
     tensors = _tensors("_foreach_copy_", self)
-    calls: list[tuple[Any, Any]] = [
-        ((t, s), {}) for t, s in zip(tensors, _per_tensor("_foreach_copy_", tensors, src), strict=True)
-    ]
+    calls = _Calls([list(tensors), _per_tensor("_foreach_copy_", tensors, src)], {})
     for i in _at_once("copy", calls, True)[1]:
         copy_(*calls[i][0])
 
@@ -255,5 +281,6 @@ def _foreach_copy_(self: Any, src: Any, non_blocking: bool = False) -> None:
 @op("torch")
 def _foreach_zero_(self: Any) -> None:
     """Set every tensor of a list to 0."""
-    for t in _tensors("_foreach_zero_", self):
-        zero_(t)
+    calls = _one_list("_foreach_zero_", self)
+    for i in _at_once("zero", calls, True)[1]:
+        zero_(*calls[i][0])

@@ -97,11 +97,15 @@ class OnElements:
     def product(self, x: Any, y: Any) -> Any:
         return self._run("mul", x, y)
 
+    def applied(self, primitive: str, *operands: Any, **params: Any) -> Any:
+        """A primitive of elements, in torch's sense: its numbers are rounded only with the result."""
+        return self._run(primitive, *operands, **params)
+
+    def zero(self, x: Any) -> Any:
+        return self.o.where(self.o.eq(x, x), 0, 0)
+
     def quotient(self, x: Any, y: Any) -> Any:
         return self._run("true_divide", x, y)
-
-    def negative(self, x: Any) -> Any:
-        return self._run("neg", x)
 
     def replace(self, x: Any, y: Any) -> Any:
         return y
@@ -144,7 +148,7 @@ def fused_update(
     if FUNCTION_MODES or INTERPRETERS or not count:
         return left
     for column in columns.values():
-        if not _plain(column) or (mode.grad and any(t._rg for t in column)):
+        if not _plain(column) or (mode.grad and any([t._rg for t in column])):
             return left
     counters = _counters(steps) if steps else []
     others = [_counters(column) for column in beside]
@@ -178,12 +182,8 @@ def fused_update(
 
 def alike(tensors: list[Any]) -> bool:
     """Whether these are plain CPU tensors of one dtype."""
-    return (
-        bool(tensors)
-        and _plain(tensors)
-        and len({(a.__class__, a.dtype) for a in [t._a for t in tensors]}) == 1
-        and tensors[0].is_cpu
-    )
+    arrays = [t._a for t in tensors] if tensors and _plain(tensors) else [None]
+    return set(map(type, arrays)) == {native_lists.ndarray} and len({a.dtype for a in arrays}) == 1
 
 
 def reduced(name: str, tensors: list[Any]) -> Any:
@@ -197,7 +197,7 @@ def reduced(name: str, tensors: list[Any]) -> Any:
 
 def _plain(tensors: list[Any]) -> bool:
     """Whether operators do nothing special on the classes of these (tensors, or None)."""
-    classes = {t.__class__ for t in tensors}
+    classes = set(map(type, tensors))
     return classes <= PLAIN and classes <= NO_DISPATCH and classes.isdisjoint(HOLLOW)
 
 
