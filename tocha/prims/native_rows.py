@@ -148,7 +148,7 @@ def fused_update(
     if FUNCTION_MODES or INTERPRETERS or not count:
         return left
     for column in columns.values():
-        if not _plain(column) or (mode.grad and any([t._rg for t in column])):
+        if not _plain(column) or (mode.grad and any(t._rg for t in column)):
             return left
     counters = _counters(steps) if steps else []
     others = [_counters(column) for column in beside]
