@@ -19,6 +19,7 @@ from tocha.inductor.templates import epilogue
 from tocha.inductor.templates.builder import Function, Value
 from tocha.inductor.templates.gemm import Geometry, Vectors
 
+_AHEAD, _LINE = 4096, 64  # bytes before it is packed that input is fetched from memory; bytes that come together
 BUFFERS = ("out", "x", "weight", "bias", "flags", "scratch", "table")
 SIZES = (
     "channels", "block", "outputs", "padded_outputs", "chunk", "chunks",
@@ -172,6 +173,7 @@ def pack_row(g: Geometry, filling: str = "0.0") -> Function:
             v.store(fetched(i, v.mask(low - i, high - i)), v.at(f["to"], i))
 
         with f.loop(0, f["width"], g.lanes) as i:
+            f.prefetch(f.beyond(v.far(f["x"], i), _AHEAD))
             f.choose(f.both(i >= low, i + g.lanes <= high), lambda: whole(i), lambda: part(i))
 
     def strided() -> None:
@@ -179,6 +181,8 @@ def pack_row(g: Geometry, filling: str = "0.0") -> Function:
 
         def pairs(i: Value) -> None:
             x = v.at(f["x"], i * 2)
+            for line in (0, _LINE):
+                f.prefetch(f.beyond(x, _AHEAD + line))
             a, b = v.load(x), v.load(v.at(x, g.lanes))
             every = f.op(f"shufflevector {g.vector} {a.name}, {g.vector} {b.name}, <{g.lanes} x i32> <{even}>", g.vector)
             v.store(every, v.at(f["to"], i))
