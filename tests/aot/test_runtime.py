@@ -251,6 +251,8 @@ def test_what_was_saved_goes_with_its_last_use() -> None:
     out.backward()
     assert alive and not any(alive)
     torch.testing.assert_close(x.grad, 2 * first)
+
+
 def _unread(x: Any) -> list[Any]:
     x.gather(-1, x.argsort(-1))  # its index is checked, though nobody reads it
     return [x * 2]
@@ -340,3 +342,29 @@ def test_values_out_of_range_are_found_when_the_graph_runs() -> None:
     torch.testing.assert_close(call(x, ones)[0], torch.tensor(2.0).log())
     with pytest.raises(RuntimeError, match="all elements of target should be between 0 and 1"):
         call(x, ones * 2)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: [(x * 2).t()],
+        lambda x: [(x * 2)[1:, ::2]],
+        lambda x: [(x @ x.t()).t()],
+        lambda x: [(x * 2).t().clone().masked_fill_(x.t() > 0, 1)],
+        lambda x: [(x * 2).t().contiguous().t().exp()],
+    ],
+)
+def test_results_lie_as_eager_ones(f: Callable[..., Any]) -> None:
+    x = torch.randn(4, 5)
+    assert compiled(f, x)(x)[0].stride() == f(x)[0].stride()
+
+
+def test_a_view_of_a_result_that_was_written_in_place() -> None:
+    def f(x: Any) -> list[Any]:
+        y = x.clone()  # column-major, as x
+        y.masked_fill_(y > 0, 1)
+        return [y, y.expand(2, 5, 4)]
+
+    x = torch.randn(4, 5).t()
+    for got, want in zip(compiled(f, x)(x), f(x), strict=True):
+        assert torch.equal(got, want)

@@ -121,3 +121,10 @@ def test_half_addmm_rounds_once():
     got = torch.addmm(x, m, x, beta=3.4445)
     exact = x.double() * 3.444499969482422 + x.double()
     assert torch.equal(got, exact.bfloat16())
+
+
+@pytest.mark.parametrize(("a", "b"), [((1, 1), (1, 5)), ((5, 1), (1, 1)), ((1, 1), (1, 1))])
+def test_zero_times_nan_is_nan_for_one_by_one_too(a, b):
+    """NumPy scales where a factor is one number, and skips it for 0."""
+    left, right = torch.zeros(a), torch.full(b, float("nan"))
+    assert (left @ right).isnan().all() and F.linear(left, right.t()).isnan().all()

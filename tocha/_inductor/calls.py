@@ -76,7 +76,7 @@ def is_small_product(a: Any, b: Any, m: int, n: int, k: int) -> bool:
 def _mm(node: Node) -> Call | None:
     a, b = (x.meta["val"] for x in node.args)
     ta, tb = node.kwargs["ta"], node.kwargs["tb"]
-    if b.ndim != 2 or a.dtype not in PLAIN or b.dtype is not a.dtype:
+    if b.ndim != 2 or a.dtype not in PLAIN or b.dtype is not a.dtype or a.size == 1 or b.size == 1:
         return None
     if a.ndim > 2 and not ta and row_major(node.args[0]):
         return _rows_times_matrix(node, tb)

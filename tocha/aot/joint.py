@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tocha import autograd
-from tocha.aot import trace
+from tocha.aot import run, trace
 from tocha.aot.trace import TraceArray
 from tocha.autograd.mode import enable_grad
 from tocha.backends import device_of, namespace
+from tocha.backends.meta import MetaArray
 from tocha.fx import Graph, Node
 from tocha.tensor import Tensor, wrap
 
@@ -136,7 +137,7 @@ def _finish(
     outputs = [*values, *[wrap(seen[i]._a) if i in kept else seen[i] for i in mutated]]
     wanted = [i for i, s in enumerate(stand_ins) if s._rg] if any(o.requires_grad for o in outputs) else []
     differentiable = [i for i, o in enumerate(outputs) if o.requires_grad] if wanted else []
-    returned: list[Node | None] = [o._a.read() for o in outputs]
+    returned: list[Node | None] = [_as_it_lies(o._a) if i < len(values) else o._a.read() for i, o in enumerate(outputs)]
     if differentiable:
         tangents = [wrap(trace.placeholder("g", _dense(outputs[i]))) for i in differentiable]
         try:
@@ -151,9 +152,19 @@ def _finish(
     return Traced(graph, len(arrays), notes, len(values), differentiable, mutated, wanted, kept.intersection(mutated))
 
 
-def _dense(t: Tensor) -> Any:
-    from tocha.backends.meta import MetaArray
+def _as_it_lies(a: TraceArray) -> Node:
+    """The node of an array's value, in memory laid out as the array's: a value written in place may lie otherwise, as what a view shows."""
+    node = a.read()
+    have = node.meta["val"].strides
+    if a.size == 0 or all(n == 1 or s == h or s == 0 for n, s, h in zip(a.shape, a.strides, have, strict=True)):
+        return node
+    base = trace.graph().call_function(run.fill, (a.shape, a.dtype, None))
+    made = trace.graph().call_function(run.put, (base, node, a.strides, a.shape, a.strides, 0))
+    base.meta["val"], made.meta["val"] = MetaArray(a.shape, a.dtype), MetaArray(a.shape, a.dtype, a.strides)
+    return made
 
+
+def _dense(t: Tensor) -> Any:
     return MetaArray(t._a.shape, t._a.dtype)
 
 

@@ -31,7 +31,7 @@ def short_product(input: Any, other: Any) -> Tensor | None:
             dtype, left, right = a.dtype, a.shape, b.shape
             if len(left) == 2 == len(right) and dtype is b.dtype and dtype in _BLAS_NP and left[1] == right[0]:
                 if left[0] * left[1] * right[1] < native.SHORT_PRODUCT:
-                    return wrap(a.dot(b))
+                    return wrap(a.dot(b) if a.size != 1 != b.size else a * b)
     return None
 
 

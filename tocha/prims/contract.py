@@ -73,7 +73,8 @@ def mm(xp: Any, a: Any, b: Any, *, ta: bool, tb: bool) -> Any:
 def product(xp: Any, a: Any, b: Any) -> Any:
     """a @ b; a batch of matrices against one matrix is one large product."""
     if a.ndim == 2 and b.ndim == 2 and a.dtype.kind in "fc":
-        return a.dot(b)  # half the entry cost of matmul
+        # Half the entry cost of matmul; with a single number NumPy scales, and then 0 times NaN is 0.
+        return a.dot(b) if a.size != 1 != b.size else a * b
     if b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous and a.size:
         return xp.matmul(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
     return xp.matmul(a, b)
@@ -169,7 +170,7 @@ def linear_backward(xp: Any, g: Any, x: Any, w: Any) -> Any:
 def linear(xp: Any, input: Any, weight: Any, bias: Any) -> Any:
     """input @ weight.T + bias over input's last dimension."""
     plain = input.ndim == 2 and input.dtype.kind == "f"
-    out = input.dot(weight.T) if plain else product(xp, input, weight.T)
+    out = input.dot(weight.T) if plain and input.size != 1 != weight.size else product(xp, input, weight.T)
     if bias is not None:
         out = xp.add(out, bias, out=out) if input.ndim > 1 else out + bias
     return out
