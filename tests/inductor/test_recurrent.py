@@ -15,31 +15,36 @@ GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}
 
 
 class Case:
-    """A direction of a layer with random numbers; `run(forward)` and `run(backward)` on either tier."""
+    """A direction of a layer with random numbers; `forward` and `backward` on either tier."""
 
-    def __init__(self, mode: str, sizes: tuple[int, ...], n: int, reverse: bool, dtype: Any = np.float32, seed: int = 4) -> None:
-        rng = np.random.default_rng(seed)
+    def __init__(
+        self, mode: str, sizes: tuple[int, ...], n: int, reverse: bool, inner: int = 24, dtype: Any = np.float32
+    ) -> None:
+        rng = np.random.default_rng(4)
 
         def normal(*shape: int) -> Any:
-            return rng.standard_normal(shape).astype(dtype)
+            return (rng.standard_normal(shape) / np.sqrt(shape[-1] if len(shape) > 1 else 1)).astype(dtype)
 
-        rows, first, gates = sum(sizes), sizes[0], GATES[mode]
-        self.mode, self.name, self.gx, self.w = (
-            mode,
-            "rnn" if mode in ("tanh", "relu") else mode,
-            normal(rows, gates * n),
-            normal(gates * n, n),
+        rows, first, gates = sum(sizes), sizes[0], GATES[mode] * n
+        self.mode, self.name = mode, "rnn" if mode in ("tanh", "relu") else mode
+        self.x, self.w_ih, self.w, self.bias, self.b_hh = (
+            normal(rows, inner) * 3,
+            normal(gates, inner),
+            normal(gates, n),
+            normal(gates),
+            normal(gates),
         )
-        self.w = (self.w / np.sqrt(n)).astype(dtype)
-        self.bias, self.h, self.c = normal(gates * n), normal(first, n), normal(first, n)
+        self.x = self.x.astype(dtype)
+        self.h, self.c = normal(first, n), normal(first, n)
         self.g_out, self.g_h, self.g_c = normal(rows, n), normal(first, n), normal(first, n)
         self.params: dict[str, Any] = {"sizes": sizes, "reverse": reverse} | (
             {"relu": mode == "relu"} if self.name == "rnn" else {}
         )
 
     def forward(self, kernels: bool, keep: bool = True, bias: bool = True) -> Any:
-        states = {"lstm": [self.h, self.c], "gru": [self.bias if bias else None, self.h]}.get(self.name, [self.h])
-        return self._run("_layer", kernels, [self.gx, self.w, *states], {} if self.name == "rnn" else {"keep": keep})
+        states = {"lstm": [self.h, self.c], "gru": [self.b_hh if bias else None, self.h]}.get(self.name, [self.h])
+        given = [self.x, self.w_ih, self.w, self.bias if bias else None, *states]
+        return self._run("_layer", kernels, given, {} if self.name == "rnn" else {"keep": keep})
 
     def backward(self, kernels: bool, found: Any, full: bool = True) -> Any:
         g_out, g_c = (self.g_out, self.g_c) if full else (None, None)
@@ -76,11 +81,11 @@ def lengths(draw: Any) -> tuple[int, ...]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(list(GATES)), lengths(), st.integers(1, 70), st.booleans(), st.booleans(), st.booleans())
-def test_layers(mode: str, sizes: Any, n: int, reverse: bool, keep: bool, full: bool) -> None:
-    case = Case(mode, sizes, n, reverse)
-    want = case.forward(False)
-    got = case.forward(True, keep, True)
+@given(st.sampled_from(list(GATES)), lengths(), *[st.integers(1, 70)] * 2, *[st.booleans()] * 4)
+def test_layers(mode: str, sizes: Any, n: int, inner: int, reverse: bool, keep: bool, bias: bool, full: bool) -> None:
+    case = Case(mode, sizes, n, reverse, inner)
+    want = case.forward(False, True, bias)
+    got = case.forward(True, keep, bias)
     if not keep and case.name != "rnn":
         kept = 2 if case.name == "gru" else 3
         assert all(a.shape[0] == 0 for a in got[kept:])
@@ -90,9 +95,9 @@ def test_layers(mode: str, sizes: Any, n: int, reverse: bool, keep: bool, full: 
 
 
 @pytest.mark.parametrize("mode", list(GATES))
-@pytest.mark.parametrize("n", [255, 257, 520])
-def test_inner_dimensions_of_several_pieces(mode: str, n: int) -> None:
-    case = Case(mode, (13, 13, 5), n, False)
+@pytest.mark.parametrize(("n", "inner"), [(255, 257), (257, 511), (520, 2000)])
+def test_inner_dimensions_of_several_pieces(mode: str, n: int, inner: int) -> None:
+    case = Case(mode, (13, 13, 11), n, False, inner)
     want = case.forward(False)
     close(case.forward(True), want)
     close(case.backward(True, want), case.backward(False, want), 1e-4)
@@ -127,9 +132,9 @@ def test_bits_do_not_depend_on_threads(mode: str) -> None:
 def test_half_types_are_computed_in_float32_and_rounded_once(mode: str) -> None:
     import ml_dtypes
 
-    half = Case(mode, (6, 6, 4), 24, False, ml_dtypes.bfloat16)
+    half = Case(mode, (6, 6, 4), 24, False, dtype=ml_dtypes.bfloat16)
     wide = Case(mode, (6, 6, 4), 24, False)
-    for name in ("gx", "w", "bias", "h", "c"):
+    for name in ("x", "w_ih", "w", "bias", "b_hh", "h", "c"):
         setattr(wide, name, getattr(half, name).astype(np.float32))
     for x, y in zip(half.forward(True), wide.forward(True), strict=True):
         np.testing.assert_array_equal(x, y.astype(ml_dtypes.bfloat16))
@@ -138,26 +143,31 @@ def test_half_types_are_computed_in_float32_and_rounded_once(mode: str) -> None:
 def test_strided_operands() -> None:
     case = Case("lstm", (5, 5), 32, False)
     want = case.forward(True)
-    case.gx, case.w, case.h = case.gx[::-1].copy()[::-1], case.w.T.copy().T, np.repeat(case.h, 2, 1)[:, ::2]
+    case.x, case.w, case.h = case.x[::-1].copy()[::-1], case.w.T.copy().T, np.repeat(case.h, 2, 1)[:, ::2]
     close(case.forward(True), want, 0.0)
 
 
+def gates_at(z: Any) -> tuple[Any, ...]:
+    """The outputs of an LSTM's step whose gates' arguments (4 n) are z."""
+    n = z.size // 4
+    zeros, one = np.zeros((1, n), np.float32), np.zeros((1, 1), np.float32)
+    arrays = [one, np.zeros((4 * n, 1), np.float32), np.zeros((4 * n, n), np.float32), z, zeros, zeros]
+    return _native_recurrent.RUNS["lstm_layer"](arrays, {"sizes": (1,), "reverse": False, "keep": True})
+
+
 def test_nan_and_infinity_go_through() -> None:
-    gx = np.zeros((1, 16), np.float32)
-    gx[0, 0], gx[0, 5], gx[0, 10], gx[0, 15], gx[0, 4] = np.nan, np.inf, -np.inf, 200.0, -np.inf
-    zeros, w = np.zeros((1, 4), np.float32), np.zeros((16, 4), np.float32)
-    out, _, _, gates, _ = _native_recurrent.RUNS["lstm_layer"](
-        [gx, w, zeros, zeros + 1], {"sizes": (1,), "reverse": False, "keep": True}
-    )
+    z = np.zeros(16, np.float32)
+    z[0], z[5], z[10], z[15], z[4] = np.nan, np.inf, -np.inf, 200.0, -np.inf
+    out, _, _, gates, _ = gates_at(z)
     assert np.isnan(gates[0, 0]) and gates[0, 5] == 1 and gates[0, 10] == -1 and gates[0, 15] == 1 and gates[0, 4] == 0
     assert np.isnan(out[0, 0]) and np.isfinite(out[0, 1:]).all()
 
 
 def test_gates_are_accurate_everywhere() -> None:
-    x = np.concatenate([np.linspace(-12, 12, 800), np.geomspace(1e-30, 20, 400), -np.geomspace(1e-30, 20, 400)]).astype(np.float32)
-    zeros, w = np.zeros((1, x.size), np.float32), np.zeros((4 * x.size, x.size), np.float32)
-    gates = native.prim("lstm_layer", [np.tile(x, 4)[None], w, zeros, zeros], {"sizes": (1,), "reverse": False, "keep": True})[3]
-    i, _, g, _ = gates.reshape(4, -1).astype(np.float64)
+    x = np.concatenate([np.linspace(-12, 12, 800), np.geomspace(1e-30, 20, 400), -np.geomspace(1e-30, 20, 400)]).astype(
+        np.float32
+    )
+    i, _, g, _ = gates_at(np.tile(x, 4))[3].reshape(4, -1).astype(np.float64)
     wide = x.astype(np.float64)
     assert np.abs(i - 1 / (1 + np.exp(-wide))).max() < 2e-7 and np.abs(i).max() <= 1
     assert np.abs(g - np.tanh(wide)).max() < 4e-7 and np.abs(g / np.tanh(wide) - 1).max() < 5e-7 and np.abs(g).max() <= 1
@@ -166,7 +176,7 @@ def test_gates_are_accurate_everywhere() -> None:
 @pytest.mark.parametrize("sizes", [(0, 0), (3, 0)])
 def test_steps_without_sequences_are_left_to_numpy(sizes: Any) -> None:
     case = Case("gru", sizes, 8, False)
-    assert native.prim("gru_layer", [case.gx, case.w, None, case.h], case.params | {"keep": False}) is None
+    assert native.prim("gru_layer", [case.x, case.w_ih, case.w, None, None, case.h], case.params | {"keep": False}) is None
 
 
 def test_a_layer_uses_the_kernel_and_keeps_nothing_without_gradients(monkeypatch: pytest.MonkeyPatch) -> None:

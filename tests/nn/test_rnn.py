@@ -10,7 +10,7 @@ import pytest
 import tocha as torch
 from tocha import nn
 from tocha.nn.utils import rnn as packing
-from tocha.ops.rnn import run_steps
+from tocha.ops.rnn import run_direction, run_steps
 
 
 def filled(module):
@@ -118,18 +118,24 @@ def test_fused_gradients_equal_the_formula(kind, reverse):
     sizes, hidden = (3, 3, 2, 1), 2
     state = [torch.randn(3, hidden, dtype=torch.float64) for _ in range(2 if kind == "LSTM" else 1)]
     inputs = [
-        torch.randn(sum(sizes), gates * hidden, dtype=torch.float64),
+        torch.randn(sum(sizes), 5, dtype=torch.float64),
+        torch.randn(gates * hidden, 5, dtype=torch.float64),
+        torch.randn(gates * hidden, dtype=torch.float64),
         torch.randn(gates * hidden, hidden, dtype=torch.float64),
         torch.randn(gates * hidden, dtype=torch.float64),
         *state,
     ]
     for t in inputs:
         t.requires_grad_()
-    gx, w, b, *state = inputs
-    from tocha.ops.rnn import _run_direction
+    x, w_ih, b_ih, w, b, *state = inputs
 
-    fused = _run_direction(mode, gx, tuple(state), sizes, reverse, (w, b, None))
-    plain = run_steps(mode, gx, tuple(state), sizes, reverse, (w, b, None))
+    def by_steps():
+        return run_steps(mode, torch.nn.functional.linear(x, w_ih, b_ih), tuple(state), sizes, reverse, (w, b, None))
+
+    def by_primitive():
+        return run_direction(mode, x, tuple(state), sizes, reverse, (w_ih, b_ih), (w, b, None))
+
+    fused, plain = by_primitive(), by_steps()
     for f, p in zip(fused, plain, strict=True):
         assert torch.allclose(f, p)
     weights = [torch.randn_like(p) for p in plain]
@@ -137,10 +143,7 @@ def test_fused_gradients_equal_the_formula(kind, reverse):
     for f, p in zip(torch.autograd.grad(loss(fused), inputs), torch.autograd.grad(loss(plain), inputs)):
         assert torch.allclose(f, p)
     second = []
-    for outs in (
-        _run_direction(mode, gx, tuple(state), sizes, reverse, (w, b, None)),
-        run_steps(mode, gx, tuple(state), sizes, reverse, (w, b, None)),
-    ):
+    for outs in (by_primitive(), by_steps()):
         first = torch.autograd.grad(loss(outs), inputs, create_graph=True)
         second.append(torch.autograd.grad(sum((g * g).sum() for g in first), inputs))
     for f, p in zip(*second, strict=True):
@@ -262,3 +265,13 @@ def test_packed_sequence_moves_as_a_whole():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert [t.tolist() for t in packing.unpack_sequence(packed)] == [[1.0, 2.0], [3.0]]
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_weights_of_other_shapes_are_refused(place):
+    m = nn.LSTM(2, 3)
+    weights = [w.detach() for w in m._flat_weights]
+    weights[place] = weights[place][:-1].clone()
+    h = torch.zeros(1, 2, 3)
+    with pytest.raises(RuntimeError, match="shape"):
+        torch.lstm(steps(), (h, h), weights, True, 1, 0.0, False, False, False)

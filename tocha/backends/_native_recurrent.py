@@ -17,15 +17,16 @@ from tocha.backends import _native_products, native
 from tocha.dtypes import HALF_NP
 
 _FLOAT32 = np.dtype(np.float32)
+_FEW = 12  # sequences
 Arrays = dict[str, Any]
 Run = Callable[[list[Any], dict[str, Any]], Any]
 
 
 @functools.cache
-def _spec(mode: str, forward: bool, full: bool) -> Any:
+def _spec(mode: str, forward: bool, full: bool, inputs: bool = False) -> Any:
     from tocha.inductor.templates import recurrent
 
-    return recurrent.Spec(mode, forward, full)
+    return recurrent.Spec(mode, forward, full, inputs)
 
 
 def _kernel(spec: Any) -> Any:
@@ -49,33 +50,41 @@ def _spans(sizes: tuple[int, ...], reverse: bool) -> Any:
     return np.ascontiguousarray(spans[::-1]) if reverse else spans
 
 
-def _steps(spec: Any, w: Any, params: dict[str, Any], arrays: Arrays) -> bool:
-    """Run a kernel, which writes those of `arrays` that it computes; False if there is none."""
+def _steps(spec: Any, w: Any, params: dict[str, Any], arrays: Arrays, x: Any = None, w_ih: Any = None) -> bool:
+    """Run a kernel, which writes those of `arrays` that it computes; False if there is none. `x`, `w_ih`: inputs that it multiplies."""
     sizes, reverse = params["sizes"], params["reverse"]
     pack, main = _native_products.packing("f32"), _kernel(spec)
     if main is None or pack is None:
         return False
     n, rows, slots = w.shape[1], sizes[0], threads.get_num_threads()
-    product = packed = arrays["dh" if "dh" in arrays else "h"]  # one of them is not read
+    product = packed = packed_x = x_read = arrays["dh" if "dh" in arrays else "h"]  # stands for those that are not read
     given = spec.forward and len(sizes) == 1
     if given:
         product = _native_products.multiply(arrays["h"], w.T)
         product = arrays["h"] @ w.T if product is None else product
     elif spec.forward:
-        packed = pack(w.reshape(spec.gates, n, n).transpose(0, 2, 1))
+        packed = pack(_by_gate(w, spec.gates))
+        if spec.inputs:
+            x_read, packed_x = x, pack(_by_gate(w_ih, spec.gates))
     else:
         packed = pack(w[None])
+    inner = x_read.shape[1]
 
     def plan() -> Any:
         from tocha.inductor.templates import recurrent
 
-        return recurrent.plan(spec, len(sizes), rows, n, slots, given)
+        return recurrent.plan(spec, len(sizes), rows, n, inner, slots, given)
 
-    work, scratch = native.remember(("recurrent", spec, len(sizes), rows, n, slots, given), plan)
+    work, scratch = native.remember(("recurrent", spec, len(sizes), rows, n, inner, slots, given), plan)
     spans = native.remember(("spans", sizes, reverse), lambda: _spans(sizes, reverse))
     flags, room = np.zeros(slots, np.int64), np.empty(slots * scratch, _FLOAT32)
-    main(spans, packed, product, flags, room, *[arrays[name] for name in spec.arrays], work)
+    main(spans, packed, product, flags, room, x_read, packed_x, *[arrays[name] for name in spec.arrays], work)
     return True
+
+
+def _by_gate(w: Any, gates: int) -> Any:
+    """The right factors of a weight's gates, each (inner, n)."""
+    return w.reshape(gates, -1, w.shape[1]).transpose(0, 2, 1)
 
 
 def _run(mode: str | None, compute: Callable[..., Any]) -> Run:
@@ -94,31 +103,47 @@ def _run(mode: str | None, compute: Callable[..., Any]) -> Run:
     return run
 
 
-def _forward(mode: str, params: dict[str, Any], gx: Any, w: Any, states: Arrays, **kept: int) -> Any:
+def _forward(
+    mode: str, params: dict[str, Any], x: Any, w_ih: Any, w: Any, bias: Any, states: Arrays, bias_hh: Any = None, **kept: int
+) -> Any:
     """Outputs, final states and what backward needs, of so many columns; without rows if nothing is kept."""
-    keep = params.get("keep", False)
-    arrays = {"out": np.empty((gx.shape[0], w.shape[1]), _FLOAT32)}
-    for name, state in states.items():
-        arrays[name] = state if name == "bias" else state.copy()
+    keep, rows, n, sizes = params.get("keep", False), x.shape[0], w.shape[1], params["sizes"]
+    # Few rows a step would read the inputs' weight for each step anew.
+    inputs = len(sizes) > 1 and rows >= _FEW * len(sizes) and x.shape[1] <= 2 * n
+    arrays = {"out": np.empty((rows, n), _FLOAT32)} | {name: state.copy() for name, state in states.items()}
     for name, columns in kept.items():
-        arrays[name] = np.empty((gx.shape[0] if keep else 0, columns), _FLOAT32)
-    if not _steps(_spec(mode, True, keep), w, params, {"gx": gx, **arrays}):
+        arrays[name] = np.empty((rows if keep else 0, columns), _FLOAT32)
+    zeros = np.zeros(w.shape[0], _FLOAT32)
+    given = {"bias": zeros if bias_hh is None else bias_hh}
+    if inputs:
+        given["bias_x"] = zeros if bias is None else bias
+    else:
+        given["gx"] = _projected(x, w_ih, bias)
+    if not _steps(_spec(mode, True, keep, inputs), w, params, given | arrays, x, w_ih):
         return None
-    arrays.pop("bias", None)
     return tuple(arrays.values())
 
 
-def _lstm(mode: str, params: dict[str, Any], gx: Any, w: Any, h0: Any, c0: Any) -> Any:
-    return _forward(mode, params, gx, w, {"h": h0, "c": c0}, gates=gx.shape[1], cells=w.shape[1])
+def _projected(x: Any, w: Any, bias: Any) -> Any:
+    """The inputs of all steps through their weight."""
+    found = _native_products.RUNS["linear"]([x, w, bias], {})
+    if found is None:
+        found = x @ w.T
+        if bias is not None:
+            found += bias
+    return found
 
 
-def _gru(mode: str, params: dict[str, Any], gx: Any, w: Any, bias: Any, h0: Any) -> Any:
-    bias = np.zeros(gx.shape[1], _FLOAT32) if bias is None else bias
-    return _forward(mode, params, gx, w, {"bias": bias, "h": h0}, gates=gx.shape[1], part=w.shape[1])
+def _lstm(mode: str, params: dict[str, Any], x: Any, w_ih: Any, w: Any, bias: Any, h0: Any, c0: Any) -> Any:
+    return _forward(mode, params, x, w_ih, w, bias, {"h": h0, "c": c0}, gates=w.shape[0], cells=w.shape[1])
 
 
-def _elman(mode: str, params: dict[str, Any], gx: Any, w: Any, h0: Any) -> Any:
-    return _forward(mode, params, gx, w, {"h": h0})
+def _gru(mode: str, params: dict[str, Any], x: Any, w_ih: Any, w: Any, bias: Any, bias_hh: Any, h0: Any) -> Any:
+    return _forward(mode, params, x, w_ih, w, bias, {"h": h0}, bias_hh, gates=w.shape[0], part=w.shape[1])
+
+
+def _elman(mode: str, params: dict[str, Any], x: Any, w_ih: Any, w: Any, bias: Any, h0: Any) -> Any:
+    return _forward(mode, params, x, w_ih, w, bias, {"h": h0})
 
 
 def _backward(mode: str, params: dict[str, Any], w: Any, g_out: Any, of_states: Arrays, like: Any, **arrays: Any) -> Any:

@@ -24,10 +24,10 @@ from tocha.rng import box_muller
 # "row": softmax, layer norm, cross entropy; "spread": few elements among many, whose number the kernel asks itself; "copy": casts and choices.
 # "conv": multiply-adds of a convolution, whose kernels take 6 µs to enter (above this they were never slower than NumPy).
 # "index": elements moved to or from places that indices name, or scanned.
-# "pool": elements of a pooling's input, or of its gradient. "recurrent": gates of all steps of a recurrent layer.
+# "pool": elements of a pooling's input, or of its gradient. "recurrent": inputs of all steps of a recurrent layer, or gates.
 # "mm": elements of a product's first factor (tocha.backends._native_products says from how many multiply-adds on).
 LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "spread": 1, "copy": 16384, "conv": 32768,
-         "mm": 512, "index": 4096, "pool": 512, "recurrent": 512}  # fmt: skip
+         "mm": 512, "index": 4096, "pool": 512, "recurrent": 128}  # fmt: skip
 SHORT_PRODUCT = 1 << 19  # multiply-adds of a product that BLAS's short call is left to (80 x 80 matrices)
 _forced = str(1 << 62) if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
 if _forced:

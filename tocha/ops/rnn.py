@@ -106,26 +106,48 @@ def run_steps(
     return cat(outputs, 0), *final
 
 
-def _run_direction(
+_GATES = {"LSTM": 4, "GRU": 3}
+
+
+def _check_direction(
+    mode: str, x: Any, state: tuple[Any, ...], batch: int, weights: tuple[Any, ...], biases: tuple[Any, ...]
+) -> None:
+    """RuntimeError unless all shapes fit and all types are one."""
+    w_ih, w_hh, w_hr = weights
+    hidden, out = state[-1].shape[-1], state[0].shape[-1]
+    rows = _GATES.get(mode, 1) * hidden
+    wanted = [(w_ih, (rows, x.shape[-1])), (w_hh, (rows, out)), (w_hr, (out, hidden)), *[(b, (rows,)) for b in biases]]
+    wanted += zip(state, ((batch, out), (batch, hidden)))
+    for tensor, shape in wanted:
+        if tensor is not None and tuple(tensor.shape) != shape:
+            raise RuntimeError(f"{mode.lower()}: expected a weight, bias or state of shape {shape}, got {tuple(tensor.shape)}")
+        if tensor is not None and tensor.dtype != x.dtype:
+            raise RuntimeError(f"{mode.lower()}: expected all tensors to be of one type, got {x.dtype} and {tensor.dtype}")
+
+
+def run_direction(
     mode: str,
-    gx: Any,
+    x: Any,
     state: tuple[Any, ...],
     sizes: tuple[int, ...],
     reverse: bool,
+    of_input: tuple[Any, Any],
     weights: tuple[Any, ...],
 ) -> tuple[Any, ...]:
-    """As :func:`run_steps`, by the fused primitive where there is one."""
+    """As :func:`run_steps` of `x` (Σ sizes, I) through its weight and bias, by the fused primitive where there is one."""
     w_hh, b_hh, w_hr = weights
+    w_ih, bias = of_input
+    _check_direction(mode, x, state, sizes[0], (w_ih, w_hh, w_hr), (bias, b_hh))
     if w_hr is not None:
-        return run_steps(mode, gx, state, sizes, reverse, weights)
-    keep = bool(INTERPRETERS) or recording(gx, w_hh, b_hh, *state)
-    if mode != "GRU" and b_hh is not None:
-        gx = gx + b_hh
-    if mode == "LSTM":
-        return lstm_layer(gx, w_hh, *state, sizes=sizes, reverse=reverse, keep=keep)[:3]
+        return run_steps(mode, linear(x, w_ih, bias), state, sizes, reverse, weights)
+    keep = bool(INTERPRETERS) or recording(x, w_ih, w_hh, bias, b_hh, *state)
     if mode == "GRU":
-        return gru_layer(gx, w_hh, b_hh, *state, sizes=sizes, reverse=reverse, keep=keep)[:2]
-    return rnn_layer(gx, w_hh, *state, sizes=sizes, reverse=reverse, relu=mode == "RNN_RELU")
+        return gru_layer(x, w_ih, w_hh, bias, b_hh, *state, sizes=sizes, reverse=reverse, keep=keep)[:2]
+    if bias is not None and b_hh is not None:
+        bias = bias + b_hh  # both are added to the same sums
+    if mode == "LSTM":
+        return lstm_layer(x, w_ih, w_hh, bias, *state, sizes=sizes, reverse=reverse, keep=keep)[:3]
+    return rnn_layer(x, w_ih, w_hh, bias, *state, sizes=sizes, reverse=reverse, relu=mode == "RNN_RELU")
 
 
 def _run_layers(
@@ -163,13 +185,9 @@ def _run_layers(
             weights = tuple(params[cell * per_cell : (cell + 1) * per_cell])
             w_ih, w_hh = weights[:2]
             b_ih, b_hh = weights[2:4] if has_biases else (None, None)
-            if has_biases and mode != "GRU":
-                b_ih, b_hh = b_ih + b_hh, None  # both are added to the same sums
-            gx = linear(x, w_ih, b_ih)
-            if batch_sizes is None:
-                gx = gx.flatten(0, 1)
+            rows = x if batch_sizes is not None else x.flatten(0, 1)
             recurrent = (w_hh, b_hh, weights[-1] if projected else None)
-            out, *state = _run_direction(mode, gx, initial[cell], sizes, bool(direction), recurrent)
+            out, *state = run_direction(mode, rows, initial[cell], sizes, bool(direction), (w_ih, b_ih), recurrent)
             outs.append(out if batch_sizes is not None else out.unflatten(0, (len(sizes), -1)))
             finals.append(state)
         x = outs[0] if directions == 1 else cat(outs, -1)

@@ -1,10 +1,11 @@
 """One direction of one recurrent layer over all its steps: LSTM, GRU and Elman network, each with one fused
 gradient.
 
-The inputs are already projected: `gx` (Σ sizes, gates·H) holds the steps one after the other, `sizes` the
-number of sequences that reach each step, never increasing. A state row outside a step's size keeps its
+`x` (Σ sizes, I) holds the inputs of the steps one after the other, `sizes` the number of sequences that
+reach each step, never increasing. A state row outside a step's size keeps its
 value, which is what finished sequences need going forward and ones that have not begun need going backward
-in time. A bias is part of `gx`, but for the GRU's, where the reset gate multiplies it.
+in time. `bias` is added to the products of inputs and states together, but the GRU has one for each, since its reset
+gate multiplies the states'.
 
 A sigmoid is computed as (1 + tanh(x/2))/2, with the factor 1/2 put into weights and inputs beforehand.
 """
@@ -16,7 +17,7 @@ from typing import Any
 
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
-from tocha.prims.contract import mm, recording
+from tocha.prims.contract import linear, mm, recording
 
 Sizes = tuple[int, ...]
 
@@ -58,14 +59,14 @@ def _of_weight(d: Any, out: Any, h0: Any, sizes: Sizes, reverse: bool) -> Any:
 
 
 def _formula(mode: str, g: Sequence[Any], inputs: Sequence[Any], needs: Any, sizes: Sizes, reverse: bool) -> list[Any]:
-    """The gradients from ordinary operators, so that they can be differentiated again. `inputs`: gx, weight, bias or None, states."""
+    """The gradients from ordinary operators, so that they can be differentiated again. `inputs`: the primitive's."""
     from tocha.autograd.engine import grad
     from tocha.ops.rnn import run_steps
 
-    gx, w_hh, b_hh, *state = inputs
-    results = run_steps(mode, gx, tuple(state), sizes, reverse, (w_hh, b_hh, None))
+    x, w_ih, w_hh, bias, *state = inputs
+    b_hh = state.pop(0) if mode == "GRU" else None
+    results = run_steps(mode, linear(x, w_ih, bias), tuple(state), sizes, reverse, (w_hh, b_hh, None))
     used = [(out, of_out) for out, of_out in zip(results, g) if of_out is not None]
-    inputs = [x for i, x in enumerate(inputs) if i != 2 or mode == "GRU"]
     wanted = [i for i, need in enumerate(needs) if need]
     found = grad(
         [out for out, _ in used],
@@ -80,6 +81,16 @@ def _formula(mode: str, g: Sequence[Any], inputs: Sequence[Any], needs: Any, siz
     return gradients
 
 
+def _of_inputs(d: Any, x: Any, w_ih: Any, needs: Any) -> list[Any]:
+    """The gradients of the inputs and their weight, from that of their products."""
+    return [mm(d, w_ih, ta=False, tb=False) if needs[0] else None, mm(d, x, ta=True, tb=False) if needs[1] else None]
+
+
+def _projected(xp: Any, x: Any, w_ih: Any, bias: Any) -> Any:
+    """The inputs of all steps through their weight, in memory that may be written."""
+    return linear.impl(xp, x, w_ih, bias)
+
+
 def _start(xp: Any, gradient: Any, like: Any) -> Any:
     """A writable gradient of the final state."""
     return xp.zeros(like.shape, like.dtype) if gradient is None else gradient.copy("C")
@@ -88,35 +99,40 @@ def _start(xp: Any, gradient: Any, like: Any) -> Any:
 # ---- LSTM
 
 
-def _lstm_infer(gx: Any, w_hh: Any, h0: Any, c0: Any, *, sizes: Any, reverse: Any, keep: Any) -> list[MetaArray]:
-    rows, n = gx.shape[0], w_hh.shape[1]
-    state = MetaArray(h0.shape, gx.dtype)
-    kept = [MetaArray((rows if keep else 0, columns), gx.dtype) for columns in (gx.shape[1], n)]
-    return [MetaArray((rows, n), gx.dtype), state, state, *kept]
+def _lstm_infer(
+    x: Any, w_ih: Any, w_hh: Any, bias: Any, h0: Any, c0: Any, *, sizes: Any, reverse: Any, keep: Any
+) -> list[MetaArray]:
+    rows, n, state = x.shape[0], w_hh.shape[1], MetaArray(h0.shape, x.dtype)
+    kept = [MetaArray((rows if keep else 0, columns), x.dtype) for columns in w_hh.shape]
+    return [MetaArray((rows, n), x.dtype), state, state, *kept]
 
 
 def _lstm_vjp(
-    g: Any, gx: Any, w_hh: Any, h0: Any, c0: Any, out: Any, gates: Any, cells: Any, *, sizes: Any, reverse: Any, needs: Any
-) -> Any:
-    if recording(*g[:3], gx, w_hh, h0, c0):
-        return _formula("LSTM", g, (gx, w_hh, None, h0, c0), needs, sizes, reverse)
+    g: Any, x: Any, w_ih: Any, w_hh: Any, bias: Any, h0: Any, c0: Any, out: Any, gates: Any, cells: Any,
+    *, sizes: Any, reverse: Any, needs: Any,
+) -> Any:  # fmt: skip
+    if recording(*g[:3], x, w_ih, w_hh, bias, h0, c0):
+        return _formula("LSTM", g, (x, w_ih, w_hh, bias, h0, c0), needs, sizes, reverse)
     span = {"sizes": sizes, "reverse": reverse}
     d, of_h, of_c = lstm_layer_backward(gates.detach(), g[0], g[1], g[2], w_hh, c0, cells.detach(), **span)
-    return d, _of_weight(d, out, h0, **span) if needs[1] else None, of_h, of_c
+    of_w = _of_weight(d, out, h0, **span) if needs[2] else None
+    return *_of_inputs(d, x, w_ih, needs), of_w, d.sum(0) if needs[3] else None, of_h, of_c
 
 
 @prim("lstm_layer", "recurrent", outputs=("out", "h", "c", "gates", "cells"), vjp=_lstm_vjp, infer=_lstm_infer)
-def lstm_layer(xp: Any, gx: Any, w_hh: Any, h0: Any, c0: Any, *, sizes: Sizes, reverse: bool, keep: bool) -> Any:
+def lstm_layer(
+    xp: Any, x: Any, w_ih: Any, w_hh: Any, bias: Any, h0: Any, c0: Any, *, sizes: Sizes, reverse: bool, keep: bool
+) -> Any:
     """All hidden states, final hidden and cell state; then, for backward if `keep`, the gates i, f, g, o and cells of all steps."""
-    n_hidden = w_hh.shape[1]
-    out = xp.empty((gx.shape[0], n_hidden), gx.dtype)
+    n_hidden, gates = w_hh.shape[1], _projected(xp, x, w_ih, bias)
+    out = xp.empty((x.shape[0], n_hidden), x.dtype)
     cells = xp.empty_like(out)
     h, c = h0.copy("C"), c0.copy("C")
     i, f, g, o = (slice(k * n_hidden, (k + 1) * n_hidden) for k in range(4))
-    scale = xp.full(4 * n_hidden, 0.5, gx.dtype)
+    scale = xp.full(4 * n_hidden, 0.5, x.dtype)
     scale[g] = 1
     shift = 1 - scale
-    gates = gx * scale
+    gates *= scale
     w = (w_hh * scale[:, None]).T
     for start, n in _spans(sizes, reverse):
         rows = slice(start, start + n)
@@ -134,11 +150,11 @@ def lstm_layer(xp: Any, gx: Any, w_hh: Any, h0: Any, c0: Any, *, sizes: Sizes, r
     return out, h, c, *((gates, cells) if keep else (gates[:0].copy(), cells[:0].copy()))
 
 
-@prim("lstm_layer_backward", "recurrent", outputs=("gx", "h0", "c0"))
+@prim("lstm_layer_backward", "recurrent", outputs=("products", "h0", "c0"))
 def lstm_layer_backward(
     xp: Any, gates: Any, g_out: Any, g_h: Any, g_c: Any, w_hh: Any, c0: Any, cells: Any, *, sizes: Sizes, reverse: bool
 ) -> Any:
-    """Gradients of `lstm_layer` by all but the weight; factors that don't depend on later steps are computed beforehand."""
+    """Gradients of `lstm_layer` by the products and states; factors that don't depend on later steps are computed beforehand."""
     before = _previous(xp.concatenate, cells, c0, sizes, reverse)
     dh, dc = _start(xp, g_h, c0), _start(xp, g_c, c0)
     d, into_cell = _lstm_factors(xp, gates, cells, before)
@@ -174,37 +190,42 @@ def _lstm_factors(xp: Any, gates: Any, cells: Any, before: Any) -> tuple[Any, An
 # ---- GRU
 
 
-def _gru_infer(gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Any, reverse: Any, keep: Any) -> list[MetaArray]:
-    rows, n = gx.shape[0], w_hh.shape[1]
-    kept = [MetaArray((rows if keep else 0, columns), gx.dtype) for columns in (gx.shape[1], n)]
-    return [MetaArray((rows, n), gx.dtype), MetaArray(h0.shape, gx.dtype), *kept]
+def _gru_infer(
+    x: Any, w_ih: Any, w_hh: Any, bias: Any, b_hh: Any, h0: Any, *, sizes: Any, reverse: Any, keep: Any
+) -> list[MetaArray]:
+    rows, n = x.shape[0], w_hh.shape[1]
+    kept = [MetaArray((rows if keep else 0, columns), x.dtype) for columns in w_hh.shape]
+    return [MetaArray((rows, n), x.dtype), MetaArray(h0.shape, x.dtype), *kept]
 
 
 def _gru_vjp(
-    g: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, out: Any, gates: Any, hidden_part: Any,
+    g: Any, x: Any, w_ih: Any, w_hh: Any, bias: Any, b_hh: Any, h0: Any, out: Any, gates: Any, hidden_part: Any,
     *, sizes: Any, reverse: Any, needs: Any,
 ) -> Any:  # fmt: skip
-    if recording(*g[:2], gx, w_hh, b_hh, h0):
-        return _formula("GRU", g, (gx, w_hh, b_hh, h0), needs, sizes, reverse)
+    if recording(*g[:2], x, w_ih, w_hh, bias, b_hh, h0):
+        return _formula("GRU", g, (x, w_ih, w_hh, bias, b_hh, h0), needs, sizes, reverse)
     span = {"sizes": sizes, "reverse": reverse}
     of_gx, d, of_h = gru_layer_backward(gates.detach(), g[0], g[1], w_hh, h0, out.detach(), hidden_part.detach(), **span)
-    of_w = _of_weight(d, out, h0, **span) if needs[1] else None
-    return of_gx, of_w, d.sum(0) if needs[2] else None, of_h
+    of_w = _of_weight(d, out, h0, **span) if needs[2] else None
+    biases = [found.sum(0) if need else None for found, need in ((of_gx, needs[3]), (d, needs[4]))]
+    return *_of_inputs(of_gx, x, w_ih, needs), of_w, *biases, of_h
 
 
 @prim("gru_layer", "recurrent", outputs=("out", "h", "gates", "hidden_part"), vjp=_gru_vjp, infer=_gru_infer)
-def gru_layer(xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Sizes, reverse: bool, keep: bool) -> Any:
+def gru_layer(
+    xp: Any, x: Any, w_ih: Any, w_hh: Any, bias: Any, b_hh: Any, h0: Any, *, sizes: Sizes, reverse: bool, keep: bool
+) -> Any:
     """Hidden states of all steps, final one; then, for backward if `keep`, the gates r, z, n and W_hn·h + b_hn of all steps."""
     n_hidden = w_hh.shape[1]
     sigmoids, new = slice(0, 2 * n_hidden), slice(2 * n_hidden, 3 * n_hidden)
-    scale = xp.full(3 * n_hidden, 0.5, gx.dtype)
+    scale, half = xp.full(3 * n_hidden, 0.5, x.dtype), x.dtype.type(0.5)
     scale[new] = 1
-    gates = gx * scale
+    gates = _projected(xp, x, w_ih, bias)
+    gates *= scale
     if b_hh is not None:
-        gates[:, sigmoids] += b_hh[sigmoids] * gx.dtype.type(0.5)
+        gates[:, sigmoids] += b_hh[sigmoids] * half
     w = (w_hh * scale[:, None]).T
-    half = gx.dtype.type(0.5)
-    out = xp.empty((gx.shape[0], n_hidden), gx.dtype)
+    out = xp.empty((x.shape[0], n_hidden), x.dtype)
     hidden_part = xp.empty_like(out)
     h = h0.copy()
     for start, n in _spans(sizes, reverse):
@@ -228,11 +249,11 @@ def gru_layer(xp: Any, gx: Any, w_hh: Any, b_hh: Any, h0: Any, *, sizes: Sizes, 
     return out, h, *((gates, hidden_part) if keep else (gates[:0].copy(), hidden_part[:0].copy()))
 
 
-@prim("gru_layer_backward", "recurrent", outputs=("gx", "product", "h0"))
+@prim("gru_layer_backward", "recurrent", outputs=("inputs", "states", "h0"))
 def gru_layer_backward(
     xp: Any, gates: Any, g_out: Any, g_h: Any, w_hh: Any, h0: Any, out: Any, hidden_part: Any, *, sizes: Sizes, reverse: bool
 ) -> Any:
-    """Gradients of `gru_layer` by gx, the recurrent product and h0; factors that don't depend on later steps are computed beforehand."""
+    """Gradients of `gru_layer` by the products of inputs and of states, and h0; factors that don't depend on later steps are computed beforehand."""
     n_hidden = w_hh.shape[1]
     r, z, new = (gates[:, k * n_hidden : (k + 1) * n_hidden] for k in range(3))
     previous = _previous(xp.concatenate, out, h0, sizes, reverse)
@@ -261,21 +282,24 @@ def gru_layer_backward(
 # ---- Elman network
 
 
-def _rnn_infer(gx: Any, w_hh: Any, h0: Any, *, sizes: Any, reverse: Any, relu: Any) -> list[MetaArray]:
-    return [MetaArray(gx.shape, gx.dtype), MetaArray(h0.shape, gx.dtype)]
+def _rnn_infer(x: Any, w_ih: Any, w_hh: Any, bias: Any, h0: Any, *, sizes: Any, reverse: Any, relu: Any) -> list[MetaArray]:
+    return [MetaArray((x.shape[0], w_hh.shape[1]), x.dtype), MetaArray(h0.shape, x.dtype)]
 
 
-def _rnn_vjp(g: Any, gx: Any, w_hh: Any, h0: Any, out: Any, *, sizes: Any, reverse: Any, relu: Any, needs: Any) -> Any:
-    if recording(*g[:2], gx, w_hh, h0):
-        return _formula("RNN_RELU" if relu else "RNN_TANH", g, (gx, w_hh, None, h0), needs, sizes, reverse)
+def _rnn_vjp(
+    g: Any, x: Any, w_ih: Any, w_hh: Any, bias: Any, h0: Any, out: Any, *, sizes: Any, reverse: Any, relu: Any, needs: Any
+) -> Any:
+    if recording(*g[:2], x, w_ih, w_hh, bias, h0):
+        return _formula("RNN_RELU" if relu else "RNN_TANH", g, (x, w_ih, w_hh, bias, h0), needs, sizes, reverse)
     d, of_h = rnn_layer_backward(out.detach(), g[0], g[1], w_hh, h0, sizes=sizes, reverse=reverse, relu=relu)
-    return d, _of_weight(d, out, h0, sizes, reverse) if needs[1] else None, of_h
+    of_w = _of_weight(d, out, h0, sizes, reverse) if needs[2] else None
+    return *_of_inputs(d, x, w_ih, needs), of_w, d.sum(0) if needs[3] else None, of_h
 
 
 @prim("rnn_layer", "recurrent", outputs=("out", "h"), vjp=_rnn_vjp, infer=_rnn_infer)
-def rnn_layer(xp: Any, gx: Any, w_hh: Any, h0: Any, *, sizes: Sizes, reverse: bool, relu: bool) -> Any:
-    """Hidden states of all steps, final one: h = tanh (or relu) of gx + W_hh·h."""
-    out, w, h = gx.copy(), w_hh.T, h0.copy()
+def rnn_layer(xp: Any, x: Any, w_ih: Any, w_hh: Any, bias: Any, h0: Any, *, sizes: Sizes, reverse: bool, relu: bool) -> Any:
+    """Hidden states of all steps, final one: h = tanh (or relu) of W_ih·x + W_hh·h + bias."""
+    out, w, h = _projected(xp, x, w_ih, bias), w_hh.T, h0.copy()
     for start, n in _spans(sizes, reverse):
         hidden = out[start : start + n]
         hidden += xp.matmul(h[:n], w)
@@ -287,11 +311,11 @@ def rnn_layer(xp: Any, gx: Any, w_hh: Any, h0: Any, *, sizes: Sizes, reverse: bo
     return out, h
 
 
-@prim("rnn_layer_backward", "recurrent", outputs=("gx", "h0"))
+@prim("rnn_layer_backward", "recurrent", outputs=("products", "h0"))
 def rnn_layer_backward(
     xp: Any, out: Any, g_out: Any, g_h: Any, w_hh: Any, h0: Any, *, sizes: Sizes, reverse: bool, relu: bool
 ) -> Any:
-    """Gradients of `rnn_layer` by all but the weight."""
+    """Gradients of `rnn_layer` by the products and h0."""
     d = (out > 0).astype(out.dtype) if relu else 1 - out * out
     dh = _start(xp, g_h, h0)
     for start, n in reversed(_spans(sizes, reverse)):

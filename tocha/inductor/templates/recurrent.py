@@ -4,7 +4,7 @@ A step multiplies the hidden states by the recurrent weight, packed once a call 
 where the sums still lie in cache: for a tile's columns, of which every gate has as many, forward; for all columns before the product, backward.
 Cells are scalar rules, in the tables at the end of this page: each names what it reads and gives what it writes,
 
-    ("gates", 2)   an element of the third gate, of a row of all steps      "sum"     the product, of a gate
+    ("gates", 2)   an element of the third gate, of a row of all steps      "sum"     the products, of a gate
     ("h", 0)       an element of a state, of a sequence's row               "before"  the state before the step
 
 Sequences are independent, so units of work are ranges of them, each of which runs all steps by itself; no sum depends on how they are cut.
@@ -27,28 +27,27 @@ from tocha.inductor.templates.expressions import emit
 from tocha.inductor.templates.gemm import Vectors, padded
 from tocha.inductor.templates.windows import Fields, give_back, take_scratch
 
-SIZES = ("steps", "rows", "n", "unit_rows", "padded", "panel", "given", "scratch_size", "slots")
-OWN = ("spans", "packed", "product", "flags", "scratch")  # arrays of the loops; the others are the cell's
+SIZES = ("steps", "rows", "n", "inner", "unit_rows", "padded", "given", "scratch_size", "slots")
+OWN = ("spans", "packed", "product", "flags", "scratch", "x", "packed_x")  # arrays of the loops; the others are the cell's
 PER_STEP = ("gx", "gates", "part", "out", "cells", "g_out", "d", "d_gx")  # rows of all steps, one after the other
 STATES = ("h", "c", "dh", "dc")  # a row for each sequence
 _WORDS = 2  # of a step in `spans`: its first row and the number of rows
 _TOGETHER = 48  # rows whose products are made with a panel while it is in the L1 cache
 _MOST = 96  # rows of a unit
-_SHORT, _LONG = (
-    1 << 20,
-    1 << 24,
-)  # multiply-adds up to which one thread does the work, and from which on other Python threads run beside it
+_SHORT, _LONG = 1 << 20, 1 << 24  # multiply-adds for one thread; of a call during which other Python threads run
 Places = dict[tuple[str, int], Expr]
 Reads = Callable[..., Expr]
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A kernel: a network's cell, whether forward, and (forward) if what backward needs is kept or (backward) if outputs have gradients."""
+    """A kernel: a network's cell, whether forward, and (forward) if what backward needs is kept or (backward) if outputs have gradients.
+    `inputs`: the inputs' products are made here too, step by step, and not read from `gx`, which would come from memory."""
 
     mode: str
     forward: bool
     full: bool
+    inputs: bool = False
     type: str = "f32"
 
     @property
@@ -67,7 +66,15 @@ class Spec:
         """What follows the product, backward."""
         return {("dh", 0): self._read("sum") + self._read("dh") if self.mode == "gru" else self._read("sum")}
 
+    @property
+    def stacks(self) -> int:
+        """Sums of an element: one for each gate, and one more where a gate's two products are not added up."""
+        return self.gates + (self.inputs and self.mode == "gru")
+
     def _read(self, name: str, gate: int = 0) -> Expr:
+        if name == "gx" and self.inputs:
+            bias = self._read("bias_x", gate)
+            return self._read("sum", self.gates) + bias if gate == 2 and self.mode == "gru" else bias
         return Read(f"{name} {gate}", self.type)
 
     @functools.cached_property
@@ -106,7 +113,7 @@ class _Row:
                 self.rows[name] = at(base, step * n * (gates if name in ("gx", "gates", "d", "d_gx") else 1))
             elif name in STATES:
                 self.rows[name] = at(base, state * n)
-            elif name == "bias":
+            elif name.startswith("bias"):
                 self.rows[name] = base
         if "states" in self.bases:
             reached = state < f["before_n"]
@@ -169,11 +176,29 @@ def _product(spec: Spec, finish: str) -> Function:
     """`count` rows of packed states times the packed weight; `finish` is called for each group of columns, with the sums of every gate."""
     g = spec.product.tile
     names = ("start", "before", "before_n", "row", "count", "turn", "next")
-    f = Function("product", [("ptr", "ctx"), *[("i64", p) for p in names], ("ptr", "left"), ("ptr", "sums")])
+    f = Function("product", [("ptr", "ctx"), *[("i64", p) for p in names], ("ptr", "left"), ("ptr", "left_x"), ("ptr", "sums")])
     s, v = Fields(f, spec.buffers, SIZES), Vectors(f, g)
-    n, padded_n, panel, packed, count = s.n, s.padded, s.panel, s.packed, f["count"]
+    n, padded_n, count = s.n, s.padded, f["count"]
     depth, gates = (n, spec.gates) if spec.forward else (n * spec.gates, 1)
+    factors = [(f["left"], s.packed, depth)] + ([(f["left_x"], s.packed_x, s.inner)] if spec.inputs else [])
     sum_gate, piece = _TOGETHER * g.columns, spec.product.depth
+
+    def multiply(number: int, gate: Value, first: Value, rows: Value, j: Value, width: Value) -> None:
+        left, packed, depth = factors[number]
+        stack, start = gate, f.op("or i1 false, false", "i1")
+        if number:
+            apart = gate.equals(2) if spec.stacks > spec.gates else start
+            stack, start = f.select(apart, spec.gates, gate), f.op(f"xor i1 {apart.name}, true", "i1")
+        with f.loop(0, depth, piece) as k0:
+            steps = f.min(depth - k0, piece)
+            columns = v.at(packed, gate * (depth * padded_n) + k0 * padded_n + j * steps)
+            more = f.op(f"or i1 {start.name}, {(k0 > 0).name}", "i1")
+            with f.loop(0, rows, g.rows) as i:
+                height = f.ceil_div(f.min(rows - i, g.rows), g.granule) * g.granule
+                to = v.at(f["sums"], stack * sum_gate + i * g.columns)
+                panel = v.at(left, (first + i) * depth + k0 * g.rows)
+                matmul.call_micro(f, g, height, width > g.lanes, [steps, panel, columns, to, g.columns, more])
+
     # There and back: what the last step left in cache of a weight larger than that is where the next one begins.
     last, turn = (padded_n - g.columns), f["turn"].equals(1)
     with f.loop(0, n, g.columns) as forth, f.loop(0, count, _TOGETHER) as first:
@@ -181,14 +206,9 @@ def _product(spec: Spec, finish: str) -> Function:
         width, rows = f.min(n - j, g.columns), f.min(count - first, _TOGETHER)
         ahead = f.select(forth + g.columns < n, f.select(turn, -g.columns, g.columns), f["next"] * n * spec.gates)
         numbers = (f["start"], f["before"], f["before_n"], f["row"] + first, rows, j, width, g.columns, sum_gate, ahead)
-        with f.loop(0, gates) as gate, f.loop(0, depth, piece) as k0:
-            steps = f.min(depth - k0, piece)
-            columns = v.at(packed, gate * panel + k0 * padded_n + j * steps)
-            with f.loop(0, rows, g.rows) as i:
-                height = f.ceil_div(f.min(rows - i, g.rows), g.granule) * g.granule
-                left = v.at(f["left"], (first + i) * depth + k0 * g.rows)
-                to = v.at(f["sums"], gate * sum_gate + i * g.columns)
-                matmul.call_micro(f, g, height, width > g.lanes, [steps, left, columns, to, g.columns, k0 > 0])
+        with f.loop(0, gates) as gate:
+            for number in range(len(factors)):
+                multiply(number, gate, first, rows, j, width)
         _call_cell(f, finish, numbers, f["sums"])
     return f
 
@@ -204,9 +224,10 @@ def _body(spec: Spec) -> Function:
     n, steps, spans, unit_rows = s.n, s.steps, s.spans, s.unit_rows
     given, product, rows = s.given > 0, s.product, s.rows
     depth = n if spec.forward else n * spec.gates
-    source = s.h if spec.forward else s.d
+    source, inner = s.h if spec.forward else s.d, s.inner
     slot, scratch = take_scratch(f, g, s)
-    left = v.at(scratch, spec.gates * _TOGETHER * g.columns)
+    left = v.at(scratch, spec.stacks * _TOGETHER * g.columns)
+    left_x = v.at(left, (unit_rows + g.rows) * depth)
     types = ("ptr", "i64", "i64", "i64", "i64", "ptr")
     with f.loop(f["lo"], f["hi"]) as unit, f.loop(0, steps) as number:
         row = unit * unit_rows
@@ -218,20 +239,17 @@ def _body(spec: Spec) -> Function:
         following = f.word(spans, f.min(step + 1, steps - 1) * _WORDS) - start
         numbers = (start, before, before_n, row, count)
 
-        def multiply() -> None:
-            origin = row if spec.forward else start + row
+        def pack(source: Value, origin: Value, depth: Value, to: Value) -> None:
             with f.loop(0, count, g.rows) as i:
-                lines = f.min(count - i, g.rows)
-                arguments = (v.at(source, (origin + i) * depth), depth, 1, depth, lines, v.at(left, i * depth))
+                arguments = (v.at(source, (origin + i) * depth), depth, 1, depth, f.min(count - i, g.rows), v.at(to, i * depth))
                 f.call("pack_left", "void", *zip(types, arguments, strict=True))
-            f.call(
-                "product",
-                "void",
-                ("ptr", f["ctx"]),
-                *[("i64", x) for x in (*numbers, step & 1, following)],
-                ("ptr", left),
-                ("ptr", scratch),
-            )
+
+        def multiply() -> None:
+            pack(source, row if spec.forward else start + row, depth, left)
+            if spec.inputs:
+                pack(s.x, start + row, inner, left_x)
+            places = [("ptr", place) for place in (left, left_x, scratch)]
+            f.call("product", "void", ("ptr", f["ctx"]), *[("i64", x) for x in (*numbers, step & 1, following)], *places)
 
         def multiplied() -> None:
             whole = (*numbers, 0, n, n * spec.gates, n, 0)
@@ -257,19 +275,20 @@ def code(spec: Spec) -> str:
     return module(_body(spec), _product(spec, "cell" if spec.forward else "after"), left, *cells, *matmul.micros(product))
 
 
-def plan(spec: Spec, steps: int, rows: int, n: int, slots: int, given: bool) -> tuple[Any, int]:
-    """The work array of a call for `rows` sequences and the scratch memory of a thread, in elements; `given`: the only step's product is.
+def plan(spec: Spec, steps: int, rows: int, n: int, inner: int, slots: int, given: bool) -> tuple[Any, int]:
+    """The work array of a call for `rows` sequences of inputs of size `inner` and the scratch memory of a thread, in elements; `given`: the only
+    step's product is.
 
     Long work has two units at least, of which the second may have no rows: then Python's lock is released.
     """
     g = spec.product.tile
-    depth = n if spec.forward else n * spec.gates
-    work = steps * rows * n * n * spec.gates
+    depth = (n if spec.forward else n * spec.gates) + spec.inputs * inner
+    work = steps * rows * n * depth * (spec.gates if spec.forward else 1)
     unit_rows = min(_MOST, padded(-(-rows // (slots if work > _SHORT else 1)), g))
     padded_n = -(-n // g.columns) * g.columns
-    scratch = spec.gates * _TOGETHER * g.columns + (unit_rows + g.rows + g.lanes) * depth + 64
+    scratch = spec.stacks * _TOGETHER * g.columns + (unit_rows + 2 * g.rows) * depth + g.lanes + 64
     fields = {
-        "steps": steps, "rows": rows, "n": n, "unit_rows": unit_rows, "padded": padded_n, "panel": n * padded_n, "given": int(given),
+        "steps": steps, "rows": rows, "n": n, "inner": inner, "unit_rows": unit_rows, "padded": padded_n, "given": int(given),
         "scratch_size": scratch, "slots": slots,
     }  # fmt: skip
     return np.array([max(1 + (work > _LONG), -(-rows // unit_rows)), 1, *[fields[name] for name in SIZES]], np.int64), scratch
