@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +42,7 @@ def compiled(function: Callable[..., Any], inputs: list[Any]) -> Any:
 
 def fused(made: Any) -> list[str]:
     """The lines of code where a product writes what follows it."""
-    return [line.strip() for line in made.forward.code.splitlines() if "call_mm" in line and "=" not in line]
+    return [line.strip() for line in made.forward.code.splitlines() if "call_mm" in line and re.search(r"finish|\), \(", line)]
 
 
 PATTERNS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], int]] = {

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tocha._inductor import calls
+from tocha._inductor import calls, products
 from tocha._inductor.access import Access, Shape, contiguous
 from tocha._inductor.kernels import build, stored
 from tocha._inductor.nodes import Elements, Wraps, own_of, prim_name, rounded, shape_of, size_of, type_of
@@ -88,6 +88,8 @@ def _is_convolution(node: Node) -> bool:
 
 
 def _is_product(node: Node) -> bool:
+    if products.is_short(node):
+        return True
     a, b = (x.meta["val"] for x in node.args)
     shape = shape_of(node)
     if b.dtype is not a.dtype or a.dtype not in calls.PLAIN or min(a.ndim, b.ndim) < 2 or not size_of(node):
@@ -173,16 +175,16 @@ def caller(item: Extern, has_memory: HasMemory) -> Callable[..., None]:
 
 def _convolution(item: Extern, has_memory: HasMemory) -> Callable[..., None]:
     kernel, plain, apart = calls.convolution(item.node), calls.by_eager(item.node), _apart(item, has_memory)
-    hole = _hole(item)
+    end = hole(item)
 
     def call(x: Any, weight: Any, bias: Any, outs: tuple[Any, ...], operands: tuple[Any, ...]) -> None:
-        if kernel(x, weight, bias, _native_conv.End(hole, outs, operands)) is None:
+        if kernel(x, weight, bias, _native_conv.End(end, outs, operands)) is None:
             apart(plain(x, weight, bias), outs, operands)
 
     return call
 
 
-def _hole(item: Extern) -> Any:
+def hole(item: Extern) -> Any:
     with jit.LOCK:
         dtypes = tuple([n.meta["val"].dtype for n in item.fused.stored])
         return _native_products.hole(item.fused.epilogue, item.node.meta["val"].dtype, dtypes)
@@ -191,14 +193,14 @@ def _hole(item: Extern) -> Any:
 def _product(item: Extern, has_memory: HasMemory) -> Callable[..., None]:
     node = item.node
     ta, tb = node.kwargs["ta"], node.kwargs["tb"]
-    flat, hole = node.args[1].meta["val"].ndim == 2, _hole(item)
+    flat, end = node.args[1].meta["val"].ndim == 2, hole(item)
     finished, apart = _native_products.finished, _apart(item, has_memory)
 
     def call(a: Any, b: Any, outs: tuple[Any, ...], operands: tuple[Any, ...]) -> None:
         a, b = a.swapaxes(-1, -2) if ta else a, b.swapaxes(-1, -2) if tb else b
         if flat and a.ndim > 2:
             a = a.reshape(-1, a.shape[-1])
-        if finished(a, b, hole, operands, outs) is None:
+        if finished(a, b, end, operands, outs) is None:
             apart(np.matmul(a, b), outs, operands)
 
     return call

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tocha._inductor import calls, epilogues
+from tocha._inductor import calls, epilogues, products
+from tocha._inductor.access import Access
 from tocha._inductor.kernels import Built, Target, build, build_reduction
-from tocha._inductor.nodes import prim_name, shape_of, view_of
+from tocha._inductor.nodes import own_of, prim_name, shape_of, view_of
 from tocha._inductor.row_kernels import build_rows, same_place
 from tocha._inductor.schedule import Extern, Loops, Reduction, Schedule, arrays_of
 from tocha.aot import run
@@ -52,6 +53,7 @@ class _Writer:
         self.borrowed = {n.name for n in self.placeholders}
         self.own: set[Node] = set()  # arrays made here, on which nothing else looks
         self.position = 0
+        self.objects: dict[int, str] = {}
         self.consumes = graph.meta.get("part") == "backward"
         self.outputs = {n for n in plan.outputs if n is not None}
         self.last = self._last_uses()
@@ -65,6 +67,8 @@ class _Writer:
                 self._loops(item)
             elif isinstance(item, Reduction):
                 self._reduction(item)
+            elif self._short_product(item):
+                pass
             elif item.loops is not None:
                 self._product(item)
             else:
@@ -182,14 +186,50 @@ class _Writer:
         item = n.meta["val"].itemsize
         return f"{self.restride}({self.known[n]}, (1,), ({item},), {offset * item})"
 
-    def _product(self, item: Extern) -> None:
-        assert item.loops is not None
+    def _stored(self, item: Extern) -> list[Node]:
+        """The nodes that a product writes, with memory."""
+        if item.fused is None:
+            self._allocate(item.node)
+            return [item.node]
         for n in item.fused.stored:
             for dying in item.fused.beside():
                 if self._ends(dying, n) and dying not in item.reads:
                     self._reuse(n, dying)
                     break
             self._allocate(n)
+        return list(item.fused.stored)
+
+    def _short_product(self, item: Extern) -> bool:
+        """Call a product straight, if it is short enough."""
+        if not products.is_short(item.node):
+            return False
+        found = [view_of(n, self.plan.memory.__contains__) for n in item.node.args]
+        accesses = [
+            Access(own_of(n), 0) if base is n else access for n, (base, access) in zip(item.node.args, found, strict=True)
+        ]
+        direct = products.direct(item.node, accesses, item.fused is not None)
+        if direct is None:
+            return False
+        stored, held = self._stored(item), [self._held(name, value) for name, value in direct.held.items()]
+        given = [self.known[n] for n in (stored[0], *[base for base, _ in found])]
+        finish, others = "0", list[str]()
+        if item.fused is not None:
+            finish = self._held("finish", epilogues.hole(item).finish)
+            others = [self.known[n] for n in (*stored, *item.fused.operands)]
+        name = self._held(f"call_{item.node.name}", direct.builtin)
+        arguments = [*given, *held, finish, self._held("work", direct.work), *others]
+        self.lines.append(f"{name}({', '.join(arguments)})")
+        return True
+
+    def _held(self, wish: str, value: Any) -> str:
+        """The name of a global, one for each object."""
+        found = self.objects.get(id(value))
+        if found is None:
+            found = self.objects[id(value)] = self._global(wish, value)
+        return found
+
+    def _product(self, item: Extern) -> None:
+        self._stored(item)
         name = "_".join([item.node.name, *[n.name for n in item.fused.stored[:3]]])
         function = self._global(f"call_{name}", epilogues.caller(item, self.plan.has_memory(item.loops)))
         factors = ", ".join("None" if n is None else self._array(n) for n in item.node.args)

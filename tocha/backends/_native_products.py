@@ -6,6 +6,7 @@ it, small products, whose call costs less there, and complex ones.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -50,11 +51,12 @@ class Hole(NamedTuple):
     places: tuple[str, ...]
 
 
+@functools.lru_cache(maxsize=4096)
 def hole(epilogue: Any, dtype: Any, dtypes: tuple[Any, ...]) -> Hole:
     """An epilogue of products of `dtype`, whose results are of `dtypes`, compiled. Unsupported, CompileError."""
     from tocha.inductor.templates import epilogue as holes
 
-    spec = _spec(NAMES[dtype])
+    spec = spec_of(NAMES[dtype])
     return Hole(holes.build(epilogue, spec.compute, spec.tile.lanes), dtypes, tuple([x.place for x in epilogue.operands]))
 
 
@@ -64,19 +66,20 @@ def _bias_hole(name: str, dtype: Any) -> Any:
     def build() -> Hole:
         from tocha.inductor.templates.epilogue import Epilogue, Operand
 
-        compute = _spec(name).compute
+        compute = spec_of(name).compute
         return hole(Epilogue.of(lambda o, x, b: o.add(x, b), compute, name, (Operand("column", name),)), dtype, (dtype,))
 
     return native.built(("mm bias", name), build)
 
 
-def _spec(name: str) -> Any:
+def spec_of(name: str) -> Any:
+    """What products of a type are to their kernels."""
     from tocha.inductor.templates import matmul
 
     return matmul.Spec(name, name, name == "bf16" and matmul.pairs_of_bfloat16())
 
 
-def _kernel(name: str, pack: bool) -> Any:
+def kernel_of(name: str, pack: bool) -> Any:
     """The kernel of a type's products, or the one that packs their right factors; None until it is compiled."""
     modules = native.inductor()
     if modules is None:
@@ -85,7 +88,7 @@ def _kernel(name: str, pack: bool) -> Any:
     def build() -> Any:
         from tocha.inductor.templates import matmul
 
-        make, spec = modules.entry.build_template, _spec(name)
+        make, spec = modules.entry.build_template, spec_of(name)
         if pack:
             return make("pack", matmul.PACK_BUFFERS, matmul.PACK_SIZES, matmul.pack_code(spec))
         return make("mm", matmul.BUFFERS, matmul.SIZES, matmul.code(spec), hole=True)
@@ -136,9 +139,9 @@ def finished(
     if found == ():
         return None
     shape, word, offsets, ranges = found
-    main, pack = _kernel(name, False), None
+    main, pack = kernel_of(name, False), None
     if ranges[0][2].packed:
-        pack = _kernel(name, True)
+        pack = kernel_of(name, True)
     if main is None or (pack is None and ranges[0][2].packed):
         return None
     if outs is None:
@@ -168,7 +171,7 @@ def _part(x: Any, place: str, start: int) -> Any:
 
 def packing(name: str) -> Callable[[Any], Any] | None:
     """A function that packs right factors, the matrices of a batch (count, k, n) one after the other, as `matmul` reads them."""
-    pack = _kernel(name, True)
+    pack = kernel_of(name, True)
     if pack is None:
         return None
 
@@ -186,27 +189,34 @@ def packing(name: str) -> Callable[[Any], Any] | None:
 def _packing_plan(name: str, k: int, n: int, steps: tuple[int, int]) -> Any:
     from tocha.inductor.templates import matmul
 
-    return matmul.plan(_spec(name), 1, 1, n, k, (k, 1), steps, n, 1, True)
+    return matmul.plan(spec_of(name), 1, 1, n, k, (k, 1), steps, n, 1, True)
+
+
+def thin_kernel_of(name: str, dots: bool) -> Any:
+    """The kernel of products of few rows, by how the right factor lies; None until it is compiled."""
+    modules = native.inductor()
+    if modules is None:
+        return None
+
+    def build() -> Any:
+        from tocha.inductor.templates import thin
+
+        code = (thin.dots_code if dots else thin.sweeps_code)(spec_of(name))
+        return modules.entry.build_template("thin", thin.BUFFERS, thin.SIZES, code, hole=True)
+
+    return native.built(("thin", name, dots), build)
 
 
 def _thin(
     name: str, a: Any, b: Any, dots: bool, end: Hole | None, operands: tuple[Any, ...], outs: list[Any] | None
 ) -> list[Any] | None:
     """`finished` of few rows."""
-    modules = native.inductor()
-    if modules is None or odd(a) or odd(b):
+    if odd(a) or odd(b):
         return None
-    spec = native.remember(("mm spec", name), lambda: _spec(name))
-
-    def build() -> Any:
-        from tocha.inductor.templates import thin
-
-        code = thin.dots_code(spec) if dots else thin.sweeps_code(spec)
-        return modules.entry.build_template("thin", thin.BUFFERS, thin.SIZES, code, hole=True)
-
-    main = native.built(("thin", name, dots), build)
+    main = thin_kernel_of(name, dots)
     if main is None:
         return None
+    spec = native.remember(("mm spec", name), lambda: spec_of(name))
     word: Any = _COMPUTED.get(spec.compute, _FLOAT32)
     a = np.ascontiguousarray(a, b.dtype if dots and spec.pairs else word)
     (m, k), n, step, slots = a.shape, b.shape[1], b.strides[dots] // b.dtype.itemsize, threads.get_num_threads()
@@ -243,7 +253,7 @@ def _plan(name: Any, a: Any, b: Any, finish: bool, slots: int) -> Any:
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     steps = [tuple([s // item for s in x.strides[-2:]]) for x in (a, b)]
     offsets = np.stack([starts(x, lead, item) for x in (a, b)], axis=-1)
-    spec = _spec(name)
+    spec = spec_of(name)
     width = n if count > 1 else max(1 << 10, _MOST_PACKED // k >> 10 << 10)
     ranges = []
     for start in range(0, n, width):
