@@ -16,7 +16,24 @@ from tocha.aot import run
 from tocha.backends import _native_conv, _native_products, cpu
 from tocha.dispatch.prim import Prim
 from tocha.fx import Node
-from tocha.inductor import entry, jit, rows
+from tocha.inductor import entry, jit, reduce, rows
+from tocha.inductor.loop_ir import (
+    FLOATS,
+    Accumulate,
+    Assign,
+    Buffer,
+    Const,
+    Declare,
+    Index,
+    Kernel,
+    Load,
+    Loop,
+    Read,
+    Size,
+    Statement,
+    Store,
+    convert,
+)
 from tocha.inductor.lower import NP_TYPES
 
 Call = Callable[..., Any]
@@ -186,6 +203,32 @@ def _work(shape: tuple[int, ...]) -> Any:
     return np.array([shape[0], max(1, _PIECE // shape[1]), shape[1]], np.int64)
 
 
+_DTYPES = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64), "u64": np.dtype(np.uint64)}
+
+
+def _reduced(name: str, type: str, count: int) -> Callable[[Any], Any]:
+    """The reduction of `count` dense elements, read as `type`, to an array of one; sums are made in float64."""
+    kind = reduce.KINDS[name]
+    wide = "f64" if type in FLOATS else type
+    start, total, j = reduce.START[kind.op](wide), Read("total", wide), Index("j")
+    steps = (Accumulate(kind.op, "total", convert(Load("x", j, type), wide)),)
+    body: tuple[Statement, ...] = (
+        Declare("total", wide, start), Assign("total", start), Loop("j", Const(0, "index"), Size("n"), steps, "vector"),
+        Store("out", Const(0, "index"), convert(kind.end(total, Size("n")), type)),
+    )  # fmt: skip
+    body = (Loop("unit", Size("lo"), Size("hi"), body),)
+    with jit.LOCK:
+        kernel = entry.build(Kernel(name, (Buffer("out", type), Buffer("x", type)), (), (Size("n"),), body), 1)
+    empty, dtype, work = np.empty, _DTYPES[type], np.array([1, 1, count], np.int64)
+
+    def call(x: Any) -> Any:
+        out = empty((), dtype)
+        kernel(out, x, work)
+        return out
+
+    return call
+
+
 def _cross_entropy(node: Node) -> Call | None:
     x, target, weight = node.args
     if not _plain_classes(node, x, target, weight):
@@ -195,12 +238,11 @@ def _cross_entropy(node: Node) -> Call | None:
     kept = any(u.args[1] == 1 for u in node.users)
     with jit.LOCK:
         kernel = entry.build(rows.cross_entropy(type, type, False, kept), 1)
-    count, classes, mean = np.asarray(shape[0], dtype), shape[1], node.kwargs["reduction"] == "mean"
-    largest, add, unsigned, divisor = np.maximum.reduce, np.add.reduce, np.uint64, dtype.type(shape[0])
-    scalar, empty = np.asarray, np.empty
+    count, classes, empty = np.asarray(shape[0], dtype), shape[1], np.empty
+    largest, whole = _reduced("amax", "u64", shape[0]), _reduced(node.kwargs["reduction"], type, shape[0])
 
     def call(x: Any, target: Any, weight: Any) -> Any:
-        if largest(target.view(unsigned)) >= classes:  # as unsigned numbers, negative ones are large
+        if largest(target).item() >= classes:  # as unsigned numbers, negative ones are large
             return otherwise(x, target, weight)
         losses, probability = empty(shape[0], dtype), None
         if kept:
@@ -208,8 +250,7 @@ def _cross_entropy(node: Node) -> Call | None:
             kernel(losses, probability, x, target, work)
         else:
             kernel(losses, x, target, work)
-        value = add(losses)
-        return scalar(value / divisor if mean else value), probability, count
+        return whole(losses), probability, count
 
     return dense(call)
 
@@ -222,13 +263,13 @@ def _cross_entropy_backward(node: Node) -> Call | None:
     type, work, otherwise = NP_TYPES[dtype], _work(shape), by_eager(node)
     with jit.LOCK:
         kernel = entry.build(rows.cross_entropy_backward(type, type), 1)
-    count, classes, mean = shape[0], shape[1], node.kwargs["reduction"] == "mean"
-    largest, unsigned, divisor, empty = np.maximum.reduce, np.uint64, dtype.type(shape[0]), np.empty
+    count, classes, empty = shape[0], shape[1], np.empty
+    largest, divisor = _reduced("amax", "u64", count), count if node.kwargs["reduction"] == "mean" else 1
 
     def call(probability: Any, g: Any, target: Any, weight: Any, total: Any) -> Any:
-        if total != count or largest(target.view(unsigned)) >= classes:
+        if total.item() != count or largest(target).item() >= classes:
             return otherwise(probability, g, target, weight, total)
-        factor = float(g / divisor if mean else g)
+        factor = g.item() / divisor
         out = empty(shape, dtype)
         kernel(out, probability, target, factor, 0.0, factor, work)
         return out
