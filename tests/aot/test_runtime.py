@@ -368,3 +368,22 @@ def test_a_view_of_a_result_that_was_written_in_place() -> None:
     x = torch.randn(4, 5).t()
     for got, want in zip(compiled(f, x)(x), f(x), strict=True):
         assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, i: [x[i] + 1, x * 2][1:],
+        lambda x, i: [F.cross_entropy(x.reshape(1, -1), i[2:]), x * 2][1:],
+        lambda x, i: [F.nll_loss(x.reshape(1, -1), i[2:]).exp(), x * 2][1:],
+        lambda x, i: [x.gather(0, i), x * 2][1:],
+        lambda x, i: [F.embedding(i, x.reshape(-1, 1)), x * 2][1:],
+    ],
+)
+def test_indices_out_of_range_raise_though_nobody_reads_what_they_find(f: Callable[..., Any]) -> None:
+    x, good = torch.arange(5.0), torch.tensor([0, 1, 4])
+    for needs in (False, True):
+        call = compiled(f, x.clone().requires_grad_(needs), good)
+        assert call(x, good)[0].tolist() == [0, 2, 4, 6, 8]
+        with pytest.raises((IndexError, RuntimeError), match="9"):
+            call(x, torch.tensor([0, 1, 9]))

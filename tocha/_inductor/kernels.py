@@ -113,7 +113,7 @@ class _Nest:
         self.outer, self.inner = outer, inner
         rows = math.prod(outer)
         self.flat = not outer
-        self.block = 1 if self.flat else inner if rows >= _FEW_ROWS else min(inner, _BLOCK)
+        self.block = 1 if self.flat or not inner else inner if rows >= _FEW_ROWS else min(inner, _BLOCK)
         self.blocks = 1 if self.flat else -(-inner // self.block)
         self.units = inner if self.flat else rows * self.blocks
         self.element = Index("j")

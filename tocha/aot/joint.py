@@ -13,6 +13,7 @@ from typing import Any
 
 from tocha import autograd
 from tocha.aot import run, trace
+from tocha.aot.partition import ancestors
 from tocha.aot.trace import TraceArray
 from tocha.autograd.mode import enable_grad
 from tocha.backends import device_of, namespace
@@ -148,8 +149,22 @@ def _finish(
             raise Unsupported(f"backward fails: {error}") from error
         returned += [None if g is None else g._a.read() for g in grads]
     placeholders_first(graph)
+    _keep_what_may_raise(graph, returned)
     graph.output(returned)
     return Traced(graph, len(arrays), notes, len(values), differentiable, mutated, wanted, kept.intersection(mutated))
+
+
+def _keep_what_may_raise(graph: Graph, returned: list[Node | None]) -> None:
+    """Kernels that check values (tag "raises") run although nobody reads their results: a check that looks at nothing reads them."""
+    tagged = [n for n in graph.nodes if "raises" in getattr(n.target, "tags", ())]
+    if tagged:
+        effects = [n for n in graph.nodes if getattr(n.target, "impure", False)]
+        live = ancestors([*effects, *[n for n in returned if n is not None]])
+        for node in tagged:
+            if node not in live:
+                result = next(iter(node.users)) if isinstance(node.meta["val"], tuple) else node
+                with graph.inserting_after(result):
+                    graph.call_function(run.check, (run.computed, result))
 
 
 def _as_it_lies(a: TraceArray) -> Node:

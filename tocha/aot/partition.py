@@ -11,11 +11,14 @@ import dataclasses
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from tocha.aot import run
-from tocha.aot.joint import Traced
 from tocha.fx import Graph, Node
 from tocha.prims.pointwise import Pointwise
+
+if TYPE_CHECKING:
+    from tocha.aot.joint import Traced
 
 _INFINITE = 1 << 60
 _CHEAP = frozenset(("cast", "clone", "keep", "where"))

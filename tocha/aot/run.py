@@ -95,6 +95,10 @@ def check(function: Any, array: Any, *arguments: Any) -> None:
     function(array, *arguments)
 
 
+def computed(array: Any) -> None:
+    """A check that the array could be computed."""
+
+
 check.impure = draw.impure = draw_into.impure = True  # type: ignore[attr-defined]
 
 

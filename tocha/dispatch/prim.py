@@ -56,7 +56,7 @@ class Prim:
     ) -> None:
         self.name, self.family, self.impl, self.vjp, self.outputs = name, family, impl, vjp, outputs
         self.infer, self.batch, self.tags, self.joint = infer, batch, frozenset(tags), joint or {}
-        # Tags: "random" draws numbers; "dynamic": the shape of the result depends on values.
+        # Tags: "random" draws numbers; "dynamic": the shape of the result depends on values; "raises": the kernel checks values.
         # "float32": half-precision inputs are computed in float32 and rounded once, as torch does; "native": the
         # kernel moves elements and works on any type.
         self.half = half

@@ -76,7 +76,7 @@ def _index_vjp(g: Any, input_shape: Shape, indices: Any, *, dims: Shape) -> list
     return [grad, *(None for _ in indices)]
 
 
-@prim("index", "index", vjp=_index_vjp, half="native",
+@prim("index", "index", vjp=_index_vjp, half="native", tags=("raises",),
       infer=lambda input, *indices, dims: MetaArray(indexed_shape(input.shape, _broadcast(indices), dims), input.dtype))  # fmt: skip
 def index(xp: Any, input: Any, *indices: Any, dims: Shape) -> Any:
     """Elements at index tensors of `dims`; other dimensions in full."""
@@ -330,7 +330,7 @@ def _masked_scatter_vjp(g: Any, mask: Any, source_shape: Shape, *, needs: Any) -
     return [g.masked_fill(mask, 0) if needs[0] else None, None, grad_source]
 
 
-@prim("masked_scatter", "index", vjp=_masked_scatter_vjp, half="native", infer=lambda input, mask, source: input)
+@prim("masked_scatter", "index", vjp=_masked_scatter_vjp, half="native", tags=("raises",), infer=lambda input, mask, source: input)
 def masked_scatter(xp: Any, input: Any, mask: Any, source: Any) -> Any:
     """A copy of input whose elements under the mask are source's first ones, in order."""
     out = input.copy("C")

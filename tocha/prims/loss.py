@@ -54,7 +54,7 @@ def _nll_vjp(g: Any, input_shape: Shape, target: Any, weight: Any, total: Any, *
     )
 
 
-@prim("nll", "loss", outputs=("out", "total"), vjp=_nll_vjp, infer=_nll_infer)
+@prim("nll", "loss", outputs=("out", "total"), vjp=_nll_vjp, infer=_nll_infer, tags=("raises",))
 def nll(xp: Any, input: Any, target: Any, weight: Any, *, reduction: str, ignore_index: int) -> Any:
     """-weight[target] * input[target] from log-probabilities (N, C, *rest), and the sum of weights."""
     x, t, scale = _classes(xp, input, target, weight, ignore_index)
@@ -114,7 +114,7 @@ def _ce_vjp(
     return g * (input.softmax(1) * wanted.sum(1, keepdim=True) - wanted), None, None
 
 
-@prim("cross_entropy", "loss", outputs=("out", "probability", "total"), vjp=_ce_vjp, infer=_ce_infer)
+@prim("cross_entropy", "loss", outputs=("out", "probability", "total"), vjp=_ce_vjp, infer=_ce_infer, tags=("raises",))
 def cross_entropy(xp: Any, input: Any, target: Any, weight: Any, *, reduction: str, ignore_index: int, smoothing: float) -> Any:
     """Negative log likelihood of softmax(input) (N, C, *rest) at the target classes, with label smoothing; softmax(input); and the sum
     of weights that the mean divides by."""
