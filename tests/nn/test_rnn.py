@@ -275,3 +275,26 @@ def test_weights_of_other_shapes_are_refused(place):
     h = torch.zeros(1, 2, 3)
     with pytest.raises(RuntimeError, match="shape"):
         torch.lstm(steps(), (h, h), weights, True, 1, 0.0, False, False, False)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_large_cell_is_a_step_of_the_layer(kind, bias):
+    torch.manual_seed(0)
+    layer, cell = getattr(nn, kind)(16, 20, bias=bias), getattr(nn, kind + "Cell")(16, 20, bias=bias)
+    cell.load_state_dict({name.removesuffix("_l0"): value for name, value in layer.state_dict().items()})
+    x = torch.randn(3, 16, 16, requires_grad=True)  # (steps, sequences, inputs)
+    zeros = torch.zeros(16, 20)
+    state = (zeros, zeros) if kind == "LSTM" else zeros
+    outs = []
+    for step in x:
+        state = cell(step, state)
+        outs.append(state[0] if kind == "LSTM" else state)
+    for got, want in zip(torch.stack(outs), layer(x)[0], strict=True):
+        assert torch.allclose(got, want, atol=1e-6)
+    assert "Layer" in type(outs[-1].grad_fn).__name__  # one primitive, not a dozen operators
+    loss = torch.stack(outs).square().sum()
+    for got, want in zip(
+        torch.autograd.grad(loss, [x, cell.weight_hh]), torch.autograd.grad(layer(x)[0].square().sum(), [x, layer.weight_hh_l0])
+    ):
+        assert torch.allclose(got, want, atol=1e-5)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tocha.dispatch.override import INTERPRETERS
+from tocha.backends import cpu, native
+from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS
 from tocha.dispatch.registry import op
+from tocha.dtypes import float32
 from tocha.ops.dropout import dropout as drop
 from tocha.ops.matmul import linear
 from tocha.ops.shape import cat, stack
@@ -266,7 +268,15 @@ def _cell(mode: str, input: Any, state: tuple[Any, ...], w_ih: Any, w_hh: Any, b
             raise RuntimeError(f"Input batch size {input.shape[0]} doesn't match hidden{i} batch size {s.shape[0]}")
         if s.shape[1] != hidden:
             raise RuntimeError(f"hidden{i} has inconsistent hidden_size: got {s.shape[1]}, expected {hidden}")
+    if mode in _GATES and _is_large(input) and (b_ih is None) == (b_hh is None):
+        return run_direction(mode, input, state, (input.shape[0],), False, (w_ih, b_ih), (w_hh, b_hh, None))[1:]
     return _STEPS[mode](linear(input, w_ih, b_ih), state, w_hh, b_hh, None)
+
+
+def _is_large(x: Any) -> bool:
+    """Whether a step is worth a kernel. What is captured stays a few operators, which then fuse."""
+    plain = x._a.__class__ is cpu.Array and not INTERPRETERS and not FUNCTION_MODES
+    return plain and x.dtype is float32 and x._a.size >= native.LEAST["recurrent"]
 
 
 @op("torch")
