@@ -92,3 +92,14 @@ def test_is_exporting_while_exporting():
 
     assert torch.export.export(Two(), (torch.ones(2),)).module()(torch.ones(2)).tolist() == [2, 2]
     assert torch.compile(Two(), backend="eager")(torch.ones(2)).tolist() == [3, 3]
+
+
+def test_the_gradient_of_an_input_that_is_written_to_is_retained():
+    def f(x):
+        x.mul_(2)
+        return (x + 1).sum()
+
+    x = torch.ones(1, requires_grad=True).clone()
+    x.retain_grad()
+    torch.compile(f)(x).backward()
+    assert x.grad.item() == 1
