@@ -255,7 +255,7 @@ class Functions:
             getattr(np, name).at(host, cuda.to_host(positions), cuda.to_host(cupy.broadcast_to(values, positions.shape)))
             flat[...] = cuda.from_host(host, flat.device.id)
 
-    combine_along = combine_indexed = add_rows = add_bags = resampled = staticmethod(no_kernel)
+    combine_along = combine_indexed = add_rows = resampled = staticmethod(no_kernel)
 
     # ---- values
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocha.backends import native
+from tocha.backends._native_prims import FLOAT_NP
 
 Shape = tuple[int, ...]
 _OPS = {"put": "put", "add": "add", "multiply": "mul", "maximum": "max", "minimum": "min"}
@@ -192,16 +193,32 @@ def add_rows(out: Any, places: Any, rows: Any) -> Any:
     return combine_indexed("add", out, (places,), (0,), rows)
 
 
-def add_bags(out: Any, places: Any, table: Any, indices: Any, factors: Any) -> Any:
-    """out[places[i]] += table[indices[i]] * factors[i] (if there are factors), one after the other."""
-    if _few(table, (indices,), (0,)):
+def bag_sum(arrays: list[Any], params: dict[str, Any]) -> Any:
+    """Sums or means of rows of a table over bags (tocha.inductor.bags)."""
+    table, indices, starts, factors = arrays
+    modules, (n,), m = native.inductor(), indices.shape, table.shape[1]
+    if modules is None or table.dtype not in FLOAT_NP or n * m < native.LEAST["index"] or indices.dtype not in _INDEX:
         return None
-    known = _from_front((places, indices), (out.shape[0], table.shape[0]))
-    if known is None:
+    if factors is not None and (factors.dtype is not table.dtype or not factors.flags.c_contiguous):
         return None
-    target, shape, free = _fancy(out, known[:1], (0,))
-    source, _, _ = _fancy(table, known[1:], (0,))
-    return _move("add", shape, target, source, free, None if factors is None else _plain(factors[:, None], shape))
+    if not all(a.flags.c_contiguous for a in (table, indices, starts)) or starts.dtype is not _BITS[8]:
+        return None
+    if int(np.maximum.reduce(indices.view(_UNSIGNED[indices.dtype.itemsize]))) >= table.shape[0]:
+        return None
+    if starts[0] < 0 or starts[-1] > n or (starts[1:] < starts[:-1]).any():
+        return None
+    key = ("bag_sum", table.dtype, indices.dtype, factors is not None, params["mean"])
+    names = modules.lower.NP_TYPES
+    builtin = native.kernel(
+        key, lambda: modules.bags.sums(names[table.dtype], names[indices.dtype], factors is not None, params["mean"])
+    )
+    if builtin is None:
+        return None
+    count = len(starts) - 1
+    out = np.empty((count, m), table.dtype)
+    work = np.array([count, max(1, _PIECE * count // (n * m)), m, params["padding_idx"], n - 1], np.int64)
+    builtin(out, table, indices, starts, *(() if factors is None else (factors,)), work)
+    return out
 
 
 def bag_maximum_place(arrays: list[Any], params: dict[str, Any]) -> Any:
@@ -222,4 +239,4 @@ def bag_maximum_place(arrays: list[Any], params: dict[str, Any]) -> Any:
     return out
 
 
-RUNS = {"bag_maximum_place": bag_maximum_place, "gather": gather, "index": index, "embedding": embedding}
+RUNS = {"bag_maximum_place": bag_maximum_place, "bag_sum": bag_sum, "gather": gather, "index": index, "embedding": embedding}

@@ -315,10 +315,6 @@ def add_rows(*arguments: Any) -> Any:
     return native.indexing().add_rows(*arguments)
 
 
-def add_bags(*arguments: Any) -> Any:
-    return native.indexing().add_bags(*arguments)
-
-
 def searchsorted(edges: Any, values: Any, side: Any = "left") -> Any:
     found = native.searching().searchsorted([edges, values], {"right": side == "right"})
     return np.searchsorted(edges, values, side) if found is None else found

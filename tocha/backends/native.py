@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocha.backends import _cpu_memory
+from tocha.backends.strides import in_rows
 from tocha.rng import box_muller
 
 # From how many elements on a kernel is faster than NumPy, measured on 2 cores. "ufunc": one NumPy loop, which is vectorised; "function": one
@@ -412,7 +413,7 @@ def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
         _native_search,
         conv,
     )
-    return {name: run for family in families for name, run in family.RUNS.items()}
+    return {name: in_rows(name, run) for family in families for name, run in family.RUNS.items()}
 
 
 @functools.cache
@@ -478,10 +479,12 @@ _BY_KIND = {
     "row": """
         softmax softmax_backward log_softmax log_softmax_backward logsumexp cross_entropy
         cross_entropy_backward standardize standardize_backward batch_norm_given rms_norm rms_norm_backward""",
-    "reduce": "all amax amin any argmax argmin count_nonzero max_dim mean min_dim mse mse_backward prod std sum var vector_norm batch_norm_given_backward",
+    "reduce": """
+        all amax amin any argmax argmin batch_norm_given_backward count_nonzero max_dim mean min_dim mse mse_backward prod std sum var
+        vector_norm""",
     "spread": "place_one searchsorted",
     "copy": "cast clone conv conv_input keep where tril triu flip",
-    "index": "bag_maximum_place embedding gather index cumsum reversed_cumsum cumprod cummax cummin",
+    "index": "bag_maximum_place bag_sum embedding gather index cumsum reversed_cumsum cumprod cummax cummin",
     "mm": "mm mv linear linear_backward flash_attention flash_attention_backward",
     "recurrent": "lstm_layer lstm_layer_backward gru_layer gru_layer_backward rnn_layer rnn_layer_backward",
     "pool": """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from tocha.backends import namespace
 from tocha.dispatch.override import elements
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
-from tocha.ops.ranges import arange
 from tocha.prims import embedding as prims
 from tocha.prims.activation import ON_TENSORS
 from tocha.tensor import Tensor, wrap
@@ -82,38 +80,36 @@ def embedding_renorm_(input: Tensor, indices: Tensor, max_norm: float, norm_type
     return input
 
 
-def _bags(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[Tensor, Tensor, int]:
-    """Flat indices, the bag of each, and the number of bags."""
+def _bags(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[Tensor, Tensor]:
+    """Flat indices, and where each bag of them begins and the last one ends."""
     if input.ndim == 2:
         if offsets is not None:
             raise ValueError(
                 "if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length sequences."
             )
         n, length = input._a.shape
-        bag = input.new_tensor(list(range(n)), dtype=dtypes.int64).reshape(n, 1).expand(n, length)
-        return input.reshape(-1), bag.reshape(-1), n
+        return input.reshape(-1), wrap(np.arange(n + 1) * length).to(input.device)
     if input.ndim != 1:
         raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
     if offsets is None:
         raise ValueError("offsets has to be a 1D Tensor but got None")
     if offsets.ndim != 1:
         raise ValueError("offsets has to be a 1D Tensor")
-    starts = offsets.tolist()
-    if starts and (starts[0] != 0):
+    found = elements(offsets)
+    starts, total = namespace(found).to_host(found).astype(np.int64), input._a.shape[0]
+    if starts.size and starts[0] != 0:
         raise RuntimeError(
             f"offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {starts[0]}"
         )
-    total = input._a.shape[0]
-    if starts and starts[-1] > total:
+    if starts.size and starts[-1] > total:
         raise RuntimeError(f"offsets[-1] can not be greater than input's length({total}) but got offsets[-1] of {starts[-1]}")
-    if any(a > b for a, b in itertools.pairwise(starts)):
-        raise RuntimeError(f"embedding_bag: offsets must not fall, got {starts}")
-    ends = starts[1:] if include_last or not starts else [*starts[1:], total]
-    lengths = np.maximum(np.asarray(ends, np.int64) - np.asarray(starts[: len(ends)], np.int64), 0)
-    bags = np.full(total, -1)
-    found = np.repeat(np.arange(len(ends)), lengths)
-    bags[: len(found)] = found[:total]
-    return input, wrap(bags).to(input.device), len(ends)
+    if (starts[1:] < starts[:-1]).any():
+        raise RuntimeError(f"embedding_bag: offsets must not fall, got {starts.tolist()}")
+    if not starts.size:
+        starts = np.zeros(1, np.int64)
+    elif not include_last:
+        starts = np.append(starts, total)
+    return input, wrap(starts).to(input.device)
 
 
 @op("F")
@@ -140,31 +136,28 @@ def embedding_bag(
             )
     if weight.ndim != 2:
         raise ValueError(f"embedding_bag: weight has to be a 2D Tensor, but got Tensor of dimension {weight.ndim}")
-    indices, bag, count = _bags(input, offsets, include_last_offset)
+    indices, starts = _bags(input, offsets, include_last_offset)
     rows = weight._a.shape[0]
     _check_indices("embedding_bag", indices, rows, RuntimeError)
     pad = _padding_index(padding_idx, rows)
     if max_norm is not None:
         _renormalise(weight, indices, max_norm, norm_type)
-    counted = (bag >= 0) & (indices != pad) if pad >= 0 else bag >= 0
-    bag = ON_TENSORS.where(counted, bag, -1)
-    kind = weight.dtype
-    if mode == "max" or kind in dtypes.HALF:
-        weight = prims.embedding(weight, indices, padding_idx=-1, by_frequency=scale_grad_by_freq)
-        scale_grad_by_freq, indices = False, arange(indices._a.shape[0], device=indices.device)
+    if mode != "max":
+        if per_sample_weights is not None:
+            per_sample_weights = per_sample_weights.reshape(-1).to(weight.dtype)
+        return prims.bag_sum(
+            weight, indices, starts, per_sample_weights, padding_idx=pad, mean=mode == "mean", by_frequency=scale_grad_by_freq
+        )
+    kind, count = weight.dtype, starts._a.shape[0] - 1
+    bags = prims.bag_numbers(indices, starts, padding_idx=pad)
+    weight = prims.embedding(weight, indices, padding_idx=-1, by_frequency=scale_grad_by_freq)
     if kind in dtypes.HALF:
         weight = weight.to(dtypes.float32)
-    if mode == "max":
-        place = prims.bag_maximum_place(weight.detach(), bag, count=count)
-        if not weight._a.shape[0]:
-            return weight.new_zeros((count, weight._a.shape[1])).to(kind)
-        found = weight.gather(0, place.clamp(min=0))
-        return ON_TENSORS.where(place >= 0, found, found.new_zeros(())).to(kind)
-    if per_sample_weights is not None:
-        per_sample_weights = per_sample_weights.reshape(-1).to(weight.dtype)
-    return prims.bag_sum(
-        weight, indices, bag, per_sample_weights, count=count, mean=mode == "mean", by_frequency=scale_grad_by_freq
-    ).to(kind)
+    place = prims.bag_maximum_place(weight.detach(), bags, count=count)
+    if not weight._a.shape[0]:
+        return weight.new_zeros((count, weight._a.shape[1])).to(kind)
+    found = weight.gather(0, place.clamp(min=0))
+    return ON_TENSORS.where(place >= 0, found, found.new_zeros(())).to(kind)
 
 
 @op("F")

@@ -8,6 +8,7 @@ import numpy as np
 
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
+from tocha.dtypes import HALF, HALF_NP
 
 Shape = tuple[int, ...]
 
@@ -72,13 +73,25 @@ def frequency_scale(xp: Any, h: Any, indices: Any, *, padding_idx: int, by_frequ
     return scale[..., None]
 
 
+@prim("bag_numbers", "index", half="native", infer=lambda indices, starts, *, padding_idx: MetaArray(indices.shape, np.int64))
+def bag_numbers(xp: Any, indices: Any, starts: Any, *, padding_idx: int) -> Any:
+    """The bag of each index, where bag b has those from starts[b] to before starts[b + 1]; -1 for padding and after the last bag."""
+    bags = xp.searchsorted(starts, xp.arange(indices.shape[0]), side="right") - 1
+    bags[(indices == padding_idx) | (bags == starts.shape[0] - 1)] = -1
+    return bags
+
+
 def _bag_vjp(
-    g: Any, weight: Any, weight_shape: Shape, indices: Any, bags: Any, factors: Any, *, count: int, mean: bool, by_frequency: bool, needs: Any
+    g: Any, weight: Any, weight_shape: Shape, indices: Any, starts: Any, factors: Any, *, padding_idx: int, mean: bool, by_frequency: bool,
+    needs: Any,
 ) -> list[Any]:  # fmt: skip
+    kind = g.dtype
+    g = g.float() if kind in HALF else g
+    bags = bag_numbers(indices, starts, padding_idx=padding_idx)
     used = (bags >= 0).to(g.dtype)
     at = bags.clamp(min=0)
     if mean:
-        sizes = g.new_zeros(count).index_add(0, at, used).clamp(min=1)
+        sizes = g.new_zeros(g.shape[0]).index_add(0, at, used).clamp(min=1)
         g = g / sizes.unsqueeze(1)
     rows = g.index_select(0, at)
     of_weight = of_factors = None
@@ -86,27 +99,33 @@ def _bag_vjp(
         scale = used if factors is None else used * factors
         of_weight = embedding_backward(
             rows * scale.unsqueeze(1), indices, rows=weight_shape[0], padding_idx=-1, by_frequency=by_frequency
-        )
+        ).to(kind)
     if needs[3]:
-        of_factors = (rows * embedding(weight, indices, padding_idx=-1, by_frequency=False)).sum(1) * used
+        of_factors = ((rows * embedding(weight, indices, padding_idx=-1, by_frequency=False)).sum(1) * used).to(kind)
     return [of_weight, None, None, of_factors]
 
 
-@prim("bag_sum", "index", vjp=_bag_vjp,
-      infer=lambda weight, indices, bags, factors, *, count, **unused: MetaArray((count, weight.shape[1]), weight.dtype))  # fmt: skip
-def bag_sum(xp: Any, weight: Any, indices: Any, bags: Any, factors: Any, *, count: int, mean: bool, by_frequency: bool) -> Any:
-    """Sums (or means) of the rows weight[indices[i]], times factors[i] where given, by bag; negative bags are left out.
-    `by_frequency` concerns the gradient."""
+def _bag_infer(weight: Any, indices: Any, starts: Any, factors: Any, **params: Any) -> MetaArray:
+    return MetaArray((starts.shape[0] - 1, weight.shape[1]), weight.dtype)
+
+
+@prim("bag_sum", "index", vjp=_bag_vjp, infer=_bag_infer, half="native")
+def bag_sum(
+    xp: Any, weight: Any, indices: Any, starts: Any, factors: Any, *, padding_idx: int, mean: bool, by_frequency: bool
+) -> Any:
+    """Sums (or means) of the rows weight[indices[i]], times factors[i] where given, over the bags from starts[b] to before starts[b + 1];
+    padding is left out. `by_frequency` concerns the gradient."""
+    count, bags = starts.shape[0] - 1, bag_numbers.impl(xp, indices, starts, padding_idx=padding_idx)
     kept = bags >= 0
     if not kept.all():
         indices, bags, factors = (None if a is None else a[kept] for a in (indices, bags, factors))
-    out = xp.zeros((count, weight.shape[1]), weight.dtype)
-    if not xp.add_bags(out, bags, weight, indices, factors):
-        rows = xp.take(weight, indices, axis=0)
-        add_rows(xp, out, bags, rows if factors is None else rows * factors[:, None])
+    wide = np.dtype(np.float32) if weight.dtype in HALF_NP else weight.dtype
+    out = xp.zeros((count, weight.shape[1]), wide)
+    rows = xp.take(weight, indices, axis=0).astype(wide, copy=False)
+    add_rows(xp, out, bags, rows if factors is None else rows * factors.astype(wide, copy=False)[:, None])
     if mean and count:
-        out /= xp.maximum(xp.bincount(bags, minlength=count), 1).astype(out.dtype)[:, None]
-    return out
+        out /= xp.maximum(xp.bincount(bags, minlength=count), 1).astype(wide)[:, None]
+    return out.astype(weight.dtype, copy=False)
 
 
 @prim(
