@@ -15,6 +15,8 @@ three words for each plane (first coordinate read along each dimension), then wh
 
 from __future__ import annotations
 
+import functools
+
 from tocha.inductor.templates import epilogue
 from tocha.inductor.templates.builder import Function, Value
 from tocha.inductor.templates.gemm import Geometry, Vectors
@@ -179,11 +181,15 @@ def pack_row(g: Geometry, filling: str = "0.0") -> Function:
     def strided() -> None:
         even = ", ".join(f"i32 {2 * i}" for i in range(g.lanes))
 
-        def pairs(i: Value) -> None:
+        def pairs(i: Value, whole: bool) -> None:
             x = v.at(f["x"], i * 2)
             for line in (0, _LINE):
                 f.prefetch(f.beyond(x, _AHEAD + line))
-            a, b = v.load(x), v.load(v.at(x, g.lanes))
+            first, end = (low - i) * 2, (high - i) * 2 - 1
+            a, b = (
+                v.load(v.at(x, j)) if whole else v.masked_load(v.at(x, j), v.mask(first - j, end - j), nothing)
+                for j in (0, g.lanes)
+            )
             every = f.op(f"shufflevector {g.vector} {a.name}, {g.vector} {b.name}, <{g.lanes} x i32> <{even}>", g.vector)
             v.store(every, v.at(f["to"], i))
 
@@ -193,12 +199,14 @@ def pack_row(g: Geometry, filling: str = "0.0") -> Function:
                 x = v.far(f["x"], j * step)
                 v.store(v.fetch_pair(x, v.far(f["second"], j * step)) if g.pairs else v.fetch_one(x), v.at(f["to"], j))
 
+        def every_second(i: Value) -> None:
+            f.choose(f.both(i >= low, i + g.lanes < high), lambda: pairs(i, True), lambda: pairs(i, False))
+
         with f.loop(0, f["width"], g.lanes) as i:
             if g.memory:
                 singly(i)
             else:
-                whole = f.both(f.both(step.equals(2), i >= low), i + g.lanes < high)
-                f.choose(whole, lambda: pairs(i), lambda: singly(i))
+                f.choose(step.equals(2), functools.partial(every_second, i), functools.partial(singly, i))
 
     f.choose(step.equals(1), dense, strided)
     return f

@@ -33,6 +33,7 @@ SIZES = (
 PACK_BUFFERS, PACK_SIZES = ("packed", "weight", "words"), ("channels", "outputs", "padded_outputs", "apart")
 _POINTS = 16  # of a transformed tile
 _TAPS = 9
+_LINE = 64  # bytes that memory is fetched in
 _FEW = 16  # channels whose weights are transformed at a time
 
 
@@ -132,6 +133,9 @@ def read(g: Geometry) -> Function:
             starts.append(f.select(inside, v.at(s.x, n * s.x_n + (y0 + i) * s.x_h + x0), f["zeros"], "ptr"))
             strides.append(f.select(inside, x_c, 0))
         with f.loop(0, channels) as c:
+            for start, stride in zip(starts[2:], strides[2:], strict=True):  # what the next row of tiles reads
+                for line in range(0, 2 * g.lanes * g.align, _LINE):
+                    f.prefetch(f.beyond(v.at(start, c * stride + s.x_h * 2), line))
             square = []
             for start, stride in zip(starts, strides, strict=True):
                 line = v.at(start, c * stride)
@@ -238,6 +242,7 @@ class Plan:
     bias_size: int
 
 
+_FEW_WEIGHTS = 64 * 1024  # weights that can be read again for every block of tiles
 _HELD = 192 * 1024  # elements of scratch: most of a 1 MiB L2 cache
 
 
@@ -258,7 +263,7 @@ def plan(
     tiles_h, tiles_w = -(-out[0] // 2), -(-out[1] // 2)
     tiles, rows = samples * tiles_h * tiles_w, padded(outputs, g)
     fits = max(1, _HELD // (_POINTS * (channels + rows)) // g.columns)
-    block = max(2, min(fits, 3)) * g.columns
+    block = (4 if rows * channels > _FEW_WEIGHTS else max(2, min(fits, 3))) * g.columns
     block = min(block, -(-tiles // g.lanes) * g.lanes)
     count = -(-tiles // block)
     wanted = 1 if slots == 1 else 4 * slots
