@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import operator
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from tocha._inductor import calls, epilogues, products
 from tocha._inductor.access import Access
+from tocha._inductor.described import Part
 from tocha._inductor.kernels import Built, Target, build, build_reduction
 from tocha._inductor.nodes import own_of, prim_name, shape_of, view_of
 from tocha._inductor.row_kernels import build_rows, same_place
@@ -19,7 +19,6 @@ from tocha.aot import run
 from tocha.backends import cpu
 from tocha.fx import Graph, Node, map_arg
 from tocha.fx.graph_module import compile_source
-from tocha.inductor import entry, jit
 
 _FRESH = frozenset(("mm", "linear", "conv"))  # calls whose result is an array that they have made
 
@@ -157,23 +156,28 @@ class _Writer:
     def _loops(self, item: Loops) -> None:
         has_memory, reused = self.plan.has_memory(item), self._in_place(item)
         name = "_".join(n.name for n in item.written()[:4])
-        if item.reductions:
-            built = build_rows(name, item.shape, item.inner, item.targets, item.reductions, item.wanted, has_memory)
-        else:
-            built = build(name, item.shape, item.targets, has_memory)
+
+        def make() -> Built:
+            if item.reductions:
+                return build_rows(name, item.shape, item.inner, item.targets, item.reductions, item.wanted, has_memory)
+            return build(name, item.shape, item.targets, has_memory)
+
+        part = Part(item.shape, item.inner, item.targets, item.reductions, item.wanted, self.plan.memory, item.values)
+        built, kernel = part.built(name, make)
         if reused is not None and built.once:
             self._reuse(reused[0].buffer, reused[1])
         for n in built.outputs:
             self._allocate(n)
-        self._call(built)
+        self._call(built, kernel)
 
     def _reduction(self, item: Reduction) -> None:
-        built = build_reduction(item.node.name, item.node, lambda n, _: n in self.plan.memory)
-        self._allocate(item.node)
-        self._call(built)
+        node = item.node
+        part = Part((), -1, (), (node,), (), self.plan.memory, set())
+        built, kernel = part.built(node.name, lambda: build_reduction(node.name, node, lambda n, _: n in self.plan.memory))
+        self._allocate(node)
+        self._call(built, kernel)
 
-    def _call(self, built: Built) -> None:
-        kernel = _kernel(dataclasses.replace(built.kernel, name="fused"), built.grain)
+    def _call(self, built: Built, kernel: Any) -> None:
         self.kernels.append(built)
         given = [self.known[n] for n in built.outputs]
         given += [self.known[n] if not offset else self._shifted(n, offset) for n, offset in built.inputs]
@@ -288,13 +292,6 @@ class _Writer:
         item = n.meta["val"].itemsize
         strides = tuple(s * item for s in access.steps)
         return f"{self.restride}({self.known[base]}, {shape_of(n)}, {strides}, {access.offset * item})"
-
-
-@functools.lru_cache(maxsize=4096)
-def _kernel(kernel: Any, grain: int) -> Any:
-    """The builtin of a kernel: equal ones, of one graph or of several, are one."""
-    with jit.LOCK:
-        return entry.build(kernel, grain)
 
 
 @dataclasses.dataclass(frozen=True)

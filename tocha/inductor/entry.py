@@ -43,7 +43,8 @@ declare void @tocha_run(ptr, ptr, i64, i64)
 
 
 @functools.cache
-def _imports() -> dict[str, int]:
+def known_symbols() -> dict[str, int]:
+    """Addresses of what `DECLARATIONS` names."""
     found = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _PYTHON}
     return {**found, "ndarray_type": id(np.ndarray), "none": id(None), "tocha_run": pool.addresses()["tocha_run"]}
 
@@ -214,7 +215,7 @@ def build(kernel: Kernel, grain: int) -> Callable[..., None]:
 def assemble(kernel: Kernel, text: str, symbols: dict[str, int]) -> Callable[..., Any]:
     """The builtin `entry` of a module that holds `kernel` and `text`, which may refer to what `DECLARATIONS` and `symbols` name."""
     text += generate(kernel, jit.has_fma()).replace("define void @", "define internal void @")
-    imports = {**_imports(), **symbols}
+    imports = {**known_symbols(), **symbols}
     for node in walk((*kernel.body, *kernel.finish)):
         if isinstance(node, CallNode):
             imports[node.function] = jit.libm_address(node.function)
@@ -227,11 +228,15 @@ def build_template(
     """The builtin around hand-written IR: `code` defines `body` (tocha.inductor.codegen_llvm), whose slots are `buffers` and `sizes`; with
     a `hole`, between them the address of an epilogue's code, or 0, and behind the number of units the addresses of its arrays."""
     head = Kernel(name, tuple([Buffer(b, "i8") for b in buffers]), (HOLE,) if hole else (), tuple(map(Size, sizes)), ())
-    return _builtin(name, DECLARATIONS + _entry(head, 1) + code, _imports())
+    return _builtin(name, DECLARATIONS + _entry(head, 1) + code, known_symbols())
 
 
 def _builtin(name: str, text: str, imports: dict[str, int]) -> Callable[..., Any]:
-    (found,) = jit.load(text, ("entry",), imports)
+    return at_address(name, jit.load(text, ("entry",), imports)[0])
+
+
+def at_address(name: str, found: int) -> Callable[..., Any]:
+    """The builtin whose code is there."""
     definition = _MethodDef(name.encode(), found, _METH_FASTCALL, b"A native kernel.")
     # Immortal: builtins point at it until they are gone, which this module may be before.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))

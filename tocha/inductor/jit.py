@@ -12,7 +12,7 @@ import functools
 import os
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from tocha.inductor import cache
 
@@ -132,30 +132,62 @@ def compile_object(text: str) -> bytes:
     return bytes(machine.emit_object(module))
 
 
+class Loaded(NamedTuple):
+    """An object file that was linked: its key, and the names of its symbols."""
+
+    key: str
+    exports: tuple[str, ...]
+    imports: frozenset[str]
+
+
 _count = 0
+_noted: list[list[Loaded]] = []
+
+
+@contextlib.contextmanager
+def noting(loads: list[Loaded]) -> Iterator[None]:
+    """Inside, enter into `loads` what `load` links."""
+    with LOCK:
+        _noted.append(loads)
+        try:
+            yield
+        finally:
+            _noted.remove(loads)
 
 
 def load(text: str, exports: tuple[str, ...], imports: dict[str, int]) -> list[int]:
     """Addresses of the functions `exports` of a module, compiled unless the cache has it. `imports` are symbols by address."""
-    global _count
     with LOCK:
         key = cache.key_of(text, versions(), *host())
-        data = cache.read(key)
-        if data is None:
+        found = load_object(key, exports, imports)
+        if found is None:
             if _only_cached:
                 raise NotCached(key)
             data = compile_object(text)
             cache.write(key, data)
-        llvm = binding()
-        library = llvm.JITLibraryBuilder().add_object_img(data)
-        for name in exports:
-            library.export_symbol(name)
-        for name, address in imports.items():
-            library.import_symbol(name, address)
-        _count += 1
-        try:
-            tracker = library.add_current_process().link(_linker(), f"kernel{_count}")
-        except RuntimeError as error:
-            raise CompileError(f"a kernel can't be linked: {error}") from error
-        _immortal(tracker)
-        return [tracker[name] for name in exports]
+            found = _linked(data, exports, imports)
+        for loads in _noted:
+            loads.append(Loaded(key, exports, frozenset(imports)))
+        return found
+
+
+def load_object(key: str, exports: tuple[str, ...], imports: dict[str, int]) -> list[int] | None:
+    """The same of an object file that is in the cache; None if it isn't."""
+    data = cache.read(key)
+    return None if data is None else _linked(data, exports, imports)
+
+
+def _linked(data: bytes, exports: tuple[str, ...], imports: dict[str, int]) -> list[int]:
+    global _count
+    library = binding().JITLibraryBuilder().add_object_img(data)
+    for name in exports:
+        library.export_symbol(name)
+    for name, address in imports.items():
+        library.import_symbol(name, address)
+    _count += 1
+    try:
+        tracker = library.add_current_process().link(_linker(), f"kernel{_count}")
+    except RuntimeError as error:
+        raise CompileError(f"a kernel can't be linked: {error}") from error
+    _immortal(tracker)
+    return [tracker[name] for name in exports]

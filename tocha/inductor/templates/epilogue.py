@@ -22,11 +22,12 @@ refused (Unsupported).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tocha.inductor import jit, lower
+from tocha.inductor import jit, lower, memo
 from tocha.inductor.codegen_llvm import MEMORY
 from tocha.inductor.loop_ir import BITS, FLOATS, HALVES, Expr, Read
 from tocha.inductor.loop_ir import convert as converted
@@ -157,10 +158,15 @@ class Hole:
         self.f.call(self.code, "void", *zip(FINISH, (self.arrays, *arguments, str(ahead).lower()), strict=True))
 
 
+@functools.lru_cache(maxsize=4096)
 def build(epilogue: Epilogue, compute: str, lanes: int) -> int:
     """The address of the finisher, compiled. Unsupported, CompileError."""
-    text = module(finisher(epilogue, compute, lanes)).replace("define internal void @finish(", "define void @finish(")
-    return jit.load(text, ("finish",), {})[0]
+
+    def make() -> int:
+        text = module(finisher(epilogue, compute, lanes)).replace("define internal void @finish(", "define void @finish(")
+        return jit.load(text, ("finish",), {})[0]
+
+    return memo.address(f"epilogue {epilogue!r} {compute} {lanes}", make)
 
 
 def _loaded(f: Function, lanes: int, operand: Operand, address: Value, mask: Value | None) -> Value:
