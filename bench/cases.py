@@ -189,3 +189,38 @@ def attention_train_4x4x128x32(torch: Any, device: str) -> Step:
     attention = torch.nn.functional.scaled_dot_product_attention
     weights = torch.randn(4, 4, 128, 32, device=device)
     return lambda: torch.autograd.grad(attention(q, k, v, is_causal=True), q, weights)[0]
+
+
+def _recurrent_cases(kind: str, limits: tuple[float, float, float]) -> None:
+    """A layer of 100 steps of 16 sequences, 128 inputs and 256 states: forward, training step, and ten steps of its cell."""
+
+    def build(which: int) -> Callable[[Any, str], Step]:
+        def make(torch: Any, device: str) -> Step:
+            layer = getattr(torch.nn, kind + "Cell" * (which == 2))(128, 256).to(device)
+            x, parameters = torch.randn(100, 16, 128, device=device), list(layer.parameters())
+            zeros = torch.zeros(16, 256, device=device)
+
+            def forward() -> Any:
+                with torch.no_grad():
+                    return layer(x)[0]
+
+            def train() -> Any:
+                return torch.autograd.grad(layer(x)[0].square().mean(), parameters)[0]
+
+            def cells() -> Any:
+                state = (zeros, zeros) if kind == "LSTM" else zeros
+                with torch.no_grad():
+                    for step in x[:10]:
+                        state = layer(step, state)
+                return state[0]
+
+            return (forward, train, cells)[which]
+
+        return make
+
+    for which, (part, limit) in enumerate(zip(("forward", "train", "cell"), limits, strict=True)):
+        CASES[f"{kind.lower()}_{part}_100x16_128_256"] = Case(build(which), limit)
+
+
+_recurrent_cases("LSTM", (1.0, 1.0, 1.0))
+_recurrent_cases("GRU", (1.0, 1.0, 1.0))

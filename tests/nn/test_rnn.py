@@ -133,7 +133,7 @@ def test_fused_gradients_equal_the_formula(kind, reverse):
         return run_steps(mode, torch.nn.functional.linear(x, w_ih, b_ih), tuple(state), sizes, reverse, (w, b, None))
 
     def by_primitive():
-        return run_direction(mode, x, tuple(state), sizes, reverse, (w_ih, b_ih), (w, b, None))
+        return run_direction(mode, x, tuple(state), sizes, reverse, (w_ih, w, b_ih, b, None))
 
     fused, plain = by_primitive(), by_steps()
     for f, p in zip(fused, plain, strict=True):

@@ -111,37 +111,28 @@ def run_steps(
 _GATES = {"LSTM": 4, "GRU": 3}
 
 
-def _check_direction(
-    mode: str, x: Any, state: tuple[Any, ...], batch: int, weights: tuple[Any, ...], biases: tuple[Any, ...]
-) -> None:
+def _check_direction(mode: str, x: Any, state: tuple[Any, ...], batch: int, weights: tuple[Any, ...]) -> None:
     """RuntimeError unless all shapes fit and all types are one."""
-    w_ih, w_hh, w_hr = weights
-    hidden, out = state[-1].shape[-1], state[0].shape[-1]
+    hidden, out, inner = state[-1].shape[-1], state[0].shape[-1], x.shape[-1]
     rows = _GATES.get(mode, 1) * hidden
-    wanted = [(w_ih, (rows, x.shape[-1])), (w_hh, (rows, out)), (w_hr, (out, hidden)), *[(b, (rows,)) for b in biases]]
-    wanted += zip(state, ((batch, out), (batch, hidden)))
-    for tensor, shape in wanted:
-        if tensor is not None and tuple(tensor.shape) != shape:
-            raise RuntimeError(f"{mode.lower()}: expected a weight, bias or state of shape {shape}, got {tuple(tensor.shape)}")
-        if tensor is not None and tensor.dtype != x.dtype:
-            raise RuntimeError(f"{mode.lower()}: expected all tensors to be of one type, got {x.dtype} and {tensor.dtype}")
+    shapes = (rows, inner), (rows, out), (rows,), (rows,), (out, hidden), (batch, out), (batch, hidden)
+    for tensor, shape in zip((*weights, *state), shapes):
+        if tensor is not None and (tuple(tensor.shape) != shape or tensor.dtype != x.dtype):
+            raise RuntimeError(
+                f"{mode.lower()}: expected a weight, bias or state of shape {shape} and type {x.dtype}, "
+                f"got {tuple(tensor.shape)} and {tensor.dtype}"
+            )
 
 
 def run_direction(
-    mode: str,
-    x: Any,
-    state: tuple[Any, ...],
-    sizes: tuple[int, ...],
-    reverse: bool,
-    of_input: tuple[Any, Any],
-    weights: tuple[Any, ...],
+    mode: str, x: Any, state: tuple[Any, ...], sizes: tuple[int, ...], reverse: bool, weights: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """As :func:`run_steps` of `x` (Σ sizes, I) through its weight and bias, by the fused primitive where there is one."""
-    w_hh, b_hh, w_hr = weights
-    w_ih, bias = of_input
-    _check_direction(mode, x, state, sizes[0], (w_ih, w_hh, w_hr), (bias, b_hh))
+    """As :func:`run_steps` of `x` (Σ sizes, I), by the fused primitive where there is one. `weights`: of inputs and states, their
+    biases and the projection, None for what there isn't."""
+    _check_direction(mode, x, state, sizes[0], weights)
+    w_ih, w_hh, bias, b_hh, w_hr = weights
     if w_hr is not None:
-        return run_steps(mode, linear(x, w_ih, bias), state, sizes, reverse, weights)
+        return run_steps(mode, linear(x, w_ih, bias), state, sizes, reverse, (w_hh, b_hh, w_hr))
     keep = bool(INTERPRETERS) or recording(x, w_ih, w_hh, bias, b_hh, *state)
     if mode == "GRU":
         return gru_layer(x, w_ih, w_hh, bias, b_hh, *state, sizes=sizes, reverse=reverse, keep=keep)[:2]
@@ -185,11 +176,10 @@ def _run_layers(
         for direction in range(directions):
             cell = layer * directions + direction
             weights = tuple(params[cell * per_cell : (cell + 1) * per_cell])
-            w_ih, w_hh = weights[:2]
-            b_ih, b_hh = weights[2:4] if has_biases else (None, None)
+            biases = weights[2:4] if has_biases else (None, None)
+            weights = (*weights[:2], *biases, weights[-1] if projected else None)
             rows = x if batch_sizes is not None else x.flatten(0, 1)
-            recurrent = (w_hh, b_hh, weights[-1] if projected else None)
-            out, *state = run_direction(mode, rows, initial[cell], sizes, bool(direction), (w_ih, b_ih), recurrent)
+            out, *state = run_direction(mode, rows, initial[cell], sizes, bool(direction), weights)
             outs.append(out if batch_sizes is not None else out.unflatten(0, (len(sizes), -1)))
             finals.append(state)
         x = outs[0] if directions == 1 else cat(outs, -1)
@@ -269,7 +259,7 @@ def _cell(mode: str, input: Any, state: tuple[Any, ...], w_ih: Any, w_hh: Any, b
         if s.shape[1] != hidden:
             raise RuntimeError(f"hidden{i} has inconsistent hidden_size: got {s.shape[1]}, expected {hidden}")
     if mode in _GATES and _is_large(input) and (b_ih is None) == (b_hh is None):
-        return run_direction(mode, input, state, (input.shape[0],), False, (w_ih, b_ih), (w_hh, b_hh, None))[1:]
+        return run_direction(mode, input, state, (input.shape[0],), False, (w_ih, w_hh, b_ih, b_hh, None))[1:]
     return _STEPS[mode](linear(input, w_ih, b_ih), state, w_hh, b_hh, None)
 
 

@@ -137,7 +137,7 @@ def cell(name: str, spec: Spec, rule: Places) -> Function:
     leaves = [x for x in walk(rule.values()) if isinstance(x, Read)]
 
     def vector(column: Value, mask: Value | None) -> None:
-        v, known = row.v, {}
+        v, known = row.v, dict[Expr, Value]()
         for leaf in leaves:
             place = row.place(*_named(leaf.name), column)
             known[leaf] = v.load(place) if mask is None else v.masked_load(place, mask)
