@@ -154,6 +154,11 @@ class Function:
         """An element of an int64 array."""
         return self.load("i64", self.at(pointer, index, "i64"), 8)
 
+    def opaque(self, number: int) -> Value:
+        """A number that LLVM doesn't see: a loop of so many steps is not unrolled."""
+        slot = self.variable(number).slot
+        return self.op(f"load volatile i64, ptr {slot}")
+
     # ---- vectors
 
     def splat(self, x: Value, vector: str) -> Value:

@@ -134,34 +134,35 @@ def _steps(f: Function, p: Packer) -> Value:
 
 
 def _transposed(f: Function, p: Packer, width: int) -> None:
-    """Squares of as many lines and steps as a vector has lanes."""
+    """Squares of as many lines and steps as a vector has lanes; the last group of lines, which may write over the next step's first, before
+    the others."""
     g, v = p.g, p.v
     groups = -(-width // g.lanes)
-    lines = [_line(f, p, number) for number in range(width)]
-    whole = f["k"] // (g.lanes * p.each) * g.lanes
+    whole, steps = f["k"] // (g.lanes * p.each) * g.lanes, _steps(f, p)
+    aside = f.array(g.lanes * g.lanes, g.scalar)
 
-    def square(start: Value, left: Value | None) -> list[list[Value]]:
-        found = []
-        for group in range(groups):
-            inside = lines[group * g.lanes : (group + 1) * g.lanes]
-            rows = [p.along(p.at(line, start * p.each), left) for line in inside]
-            found.append(v.transpose(rows + [rows[-1]] * (g.lanes - len(rows))))
-        return found
+    def group(first: Any) -> None:
+        lines = [_line(f, p, first + number) for number in range(min(width, g.lanes))]
+        to = v.at(f["to"], first)
 
-    def put(squares: list[list[Value]], step: int, at: Value) -> None:
-        for group in range(groups):
-            v.store(squares[group][step], v.at(f["to"], at * width + group * g.lanes))
+        def square(start: Value, left: Value | None) -> list[Value]:
+            rows = [p.along(p.at(line, start * p.each), left) for line in lines]
+            return v.transpose(rows + [rows[-1]] * (g.lanes - len(rows)))
 
-    with f.loop(0, whole, g.lanes) as start:
-        squares = square(start, None)
-        for step in range(g.lanes):
-            put(squares, step, start + step)
-    steps = _steps(f, p)
-    with f.when(whole < steps):
-        squares = square(whole, f["k"] - whole * p.each)
-        for step in range(g.lanes):
-            with f.when(whole + step < steps):
-                put(squares, step, whole + step)
+        with f.loop(0, whole, g.lanes) as start:
+            for step, line in enumerate(square(start, None)):
+                v.store(line, v.at(to, (start + step) * width))
+        with f.when(whole < steps):
+            for step, line in enumerate(square(whole, f["k"] - whole * p.each)):
+                v.store(line, v.at(aside, step * g.lanes))
+            with f.loop(whole, steps) as step:
+                v.store(v.load(v.at(aside, (step - whole) * g.lanes)), v.at(to, step * width))
+
+    if groups == 1:
+        group(Value(f, "0"))
+    else:
+        with f.loop(0, f.opaque(groups)) as number:
+            group((groups - 1 - number) * g.lanes)
 
 
 def _copied(f: Function, p: Packer, width: int) -> None:
@@ -187,7 +188,7 @@ def _copied(f: Function, p: Packer, width: int) -> None:
 def _scattered(f: Function, p: Packer, width: int) -> None:
     """Element by element."""
     v = p.v
-    with f.loop(0, width) as number:
+    with f.loop(0, f.opaque(width)) as number:
         line = _line(f, p, number)
         with f.loop(0, _steps(f, p)) as step:
             here = p.at(line, step * f["inner"] * p.each)
