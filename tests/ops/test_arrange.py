@@ -20,10 +20,10 @@ def test_values():
 
 
 @pytest.mark.parametrize("k", [0, 1, 2, 3])
-def test_rot90_is_a_contiguous_copy(k):
+def test_rot90_is_a_copy_that_keeps_the_order_of_memory(k):
     y = X.rot90(k)
     assert y._base is None
-    assert y.is_contiguous()
+    assert y.stride() == ((3, 1), (1, 3))[k % 2]
 
 
 def test_constant_pad_crops_where_negative():
@@ -55,3 +55,32 @@ def test_errors(call, error):
 def test_repeat_interleave_checks_output_size():
     with pytest.raises(RuntimeError, match="Invalid output_size"):
         X.repeat_interleave(2, 0, output_size=5)
+
+
+def test_flipped_tensors_lie_in_memory_as_their_inputs() -> None:
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    for y, stride in (
+        (x.transpose(0, 2), (1, 4, 12)),
+        (x.permute(0, 2, 1), (12, 1, 4)),
+        (x[0].expand(5, 3, 4), (12, 4, 1)),
+        (x[..., ::2], (6, 2, 1)),
+    ):
+        flipped = y.flip(0, 2)
+        assert flipped.stride() == stride
+        assert flipped.tolist() == [[row[::-1] for row in plane] for plane in y.tolist()[::-1]]
+    assert torch.rot90(x[0]).stride() == (1, 4)
+
+
+def test_quarter_turns_and_repeats_of_large_matrices() -> None:
+    x = torch.arange(300 * 200).reshape(300, 200)
+    assert torch.equal(torch.rot90(x), torch.tensor([list(c) for c in zip(*x.tolist(), strict=True)][::-1]))
+    assert torch.equal(x.repeat(2, 3), torch.cat([torch.cat([x] * 3, 1)] * 2))
+    assert torch.equal(x.repeat_interleave(3, 1)[:, 1::3], x) and torch.equal(x.repeat_interleave(2, 0)[::2], x)
+
+
+def test_repeats_of_nothing_and_once_are_copies() -> None:
+    x = torch.arange(6).reshape(2, 3)
+    y = x.repeat(1, 1)
+    assert torch.equal(y, x) and y.data_ptr() != x.data_ptr()
+    assert x.repeat(0, 2).shape == (0, 6) and x.repeat(2, 1, 1).shape == (2, 2, 3)
+    assert torch.tensor(3).repeat(2, 2).tolist() == [[3, 3], [3, 3]]

@@ -4,12 +4,13 @@ triangles and flips (tocha.inductor.windows)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tocha.backends import native
+from tocha.backends.shared import in_memory_order
 
 _BITS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 _LEAST_SIDE = 8  # of the tiles' dimensions; thinner arrays NumPy copies as fast
@@ -23,6 +24,10 @@ def copy_transposed(target: Any, source: Any) -> bool:
     if bits is None or dtype.kind not in "biufV" or source.dtype is not dtype or source.size < native.LEAST["copy"]:
         return False
     item, shape = dtype.itemsize, target.shape
+    turned = tuple(
+        [slice(None, None, -1 if n > 1 and s == -item else 1) for n, s in zip(source.shape, source.strides, strict=True)]
+    )
+    target, source = target[turned], source[turned]  # so that the source's fastest dimension rises
     if shape != source.shape or any(s % item for s in (*target.strides, *source.strides)):
         return False
     plan = native.remember(
@@ -104,8 +109,11 @@ def _triangle(upper: bool) -> Callable[[list[Any], dict[str, Any]], Any]:
 
 
 def _flip(arrays: list[Any], params: dict[str, Any]) -> Any:
+    return in_memory_order(arrays[0], lambda x, order: _flip_rows(x, [order.index(d) for d in params["dims"]]))
+
+
+def _flip_rows(x: Any, dims: Sequence[int]) -> Any:
     """Where the last dimension is turned around; along others NumPy copies as fast."""
-    x, dims = arrays[0], params["dims"]
     bits, modules, item = _bits_of(x), native.inductor(), x.dtype.itemsize
     last = x.ndim - 1
     if bits is None or modules is None or not x.size or last not in dims or x.shape[last] < _LEAST_SIDE:

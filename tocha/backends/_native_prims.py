@@ -274,6 +274,8 @@ _BITS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: 
 
 def _clone(arrays: list[Any], params: dict[str, Any]) -> Any:
     x = arrays[0]
+    if params["order"] in "CK" and x.shape[-1:] > (1,) and not x.strides[-1] and x[..., 0].flags.c_contiguous:
+        return np.repeat(x[..., 0], x.shape[-1], -1).reshape(x.shape)
     if params["order"] == "C":
         return _native_moves.contiguous(x)
     bits = _BITS.get(x.dtype.itemsize)

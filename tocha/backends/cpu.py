@@ -82,6 +82,8 @@ quiet = _Quiet()
 def run_prim(prim: Any, arrays: list[Any], params: dict[str, Any]) -> Any:
     """A primitive's result on arrays of any type: a native kernel's, or else NumPy's. (`bind` does the same without looking for half types.)"""
     first = arrays[0] if arrays[0] is not None else next(a for a in arrays if a is not None)
+    if prim.family == "pointwise":  # any operand may be the largest
+        first = max([a for a in arrays if a is not None], key=lambda a: a.size)
     if prim.native and first.size >= (min(native.LEAST["half"], prim.native) if first.dtype in HALF_NP else prim.native):
         got = native.prim(prim.name, arrays, params)
         if got is not None:

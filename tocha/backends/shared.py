@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tocha.backends.strides import result_strides
 from tocha.dtypes import HALF_NP
 
 _ndarray = np.ndarray
@@ -65,3 +66,14 @@ def values_for(target: Any, function: Callable[..., Any], args: tuple[Any, ...])
     if not dense:
         target = target.transpose(sorted(range(target.ndim), key=lambda i: -target.strides[i]))
     return target, values.reshape(target.shape)
+
+
+def in_memory_order(input: Any, function: Callable[[Any, list[int]], Any]) -> Any:
+    """`function(x, order)` of the input with its dimensions in the `order` in which a new array like it has them in memory, and its result,
+    of x's shape, with the dimensions back in their places."""
+    if input.flags.c_contiguous:
+        return function(input, list(range(input.ndim)))
+    want = result_strides(input.shape, 1, (input,))
+    order = sorted(range(input.ndim), key=lambda d: -want[d])
+    got = function(input.transpose(order), order)
+    return None if got is None else got.transpose([order.index(d) for d in range(input.ndim)])

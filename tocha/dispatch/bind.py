@@ -43,7 +43,7 @@ def bind(prim: Prim, *args: Any, **params: Any) -> Any:
     if prim.family == "view":
         return _bind_view(prim, args[0], params)
     got = None
-    if prim.native and arrays[0].size >= prim.native:
+    if prim.native and (arrays[0].size >= prim.native or (prim.family == "pointwise" and _largest(arrays) >= prim.native)):
         got = native.prim(prim.name, arrays, params)
     if got is None:
         got = state.run(prim.impl, cpu, *arrays, **params)
@@ -62,6 +62,10 @@ def bind(prim: Prim, *args: Any, **params: Any) -> Any:
     if wanted and state.grad and prim.vjp is not None:
         record(prim, args, outs, params)
     return outs[0] if len(prim.outputs) == 1 else outs
+
+
+def _largest(arrays: list[Any]) -> int:
+    return max([a.size for a in arrays if a is not None])
 
 
 def _array(got: Any) -> Any:

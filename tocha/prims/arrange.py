@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tocha.backends.meta import MetaArray
-from tocha.backends.shared import number
+from tocha.backends.shared import in_memory_order, number
+from tocha.backends.strides import result_strides
 from tocha.dispatch.prim import prim
 
 Shape = tuple[int, ...]
@@ -15,10 +17,14 @@ def _same(input: Any, **unused: Any) -> MetaArray:
     return MetaArray(input.shape, input.dtype)
 
 
-@prim("flip", "move", vjp=lambda g, *, dims: flip(g, dims=dims), half="native", infer=_same)
+def _flip_infer(input: Any, *, dims: Shape) -> MetaArray:
+    return MetaArray(input.shape, input.dtype, result_strides(input.shape, input.dtype.itemsize, (input,)))
+
+
+@prim("flip", "move", vjp=lambda g, *, dims: flip(g, dims=dims), half="native", infer=_flip_infer)
 def flip(xp: Any, input: Any, *, dims: Shape) -> Any:
-    """The order of elements reversed along `dims`; a copy, since strides are never negative."""
-    return xp.flip(input, dims).copy()
+    """The order of elements reversed along `dims`; a copy, since strides are never negative, whose dimensions lie as the input's."""
+    return in_memory_order(input, lambda x, order: xp.flip(x, tuple([order.index(d) for d in dims])).copy())
 
 
 @prim(
@@ -47,7 +53,11 @@ def _repeat_vjp(g: Any, input_shape: Shape, *, repeats: Shape) -> Any:
           input.dtype))  # fmt: skip
 def repeat(xp: Any, input: Any, *, repeats: Shape) -> Any:
     """The whole repeated along every dimension."""
-    return xp.tile(input, repeats) if repeats else input.copy()
+    sizes = (1,) * (len(repeats) - input.ndim) + input.shape
+    seen = input.reshape([k for n in sizes for k in (1, n)])
+    spread = xp.broadcast_to(seen, [k for r, n in zip(repeats, sizes, strict=True) for k in (r, n)])
+    out = spread.reshape([r * n for r, n in zip(repeats, sizes, strict=True)])
+    return out.copy() if math.prod(repeats) == 1 else out
 
 
 @prim("tril", "move", vjp=lambda g, *, diagonal: tril(g, diagonal=diagonal), half="native", infer=_same)
