@@ -82,6 +82,14 @@ def _pieces(f: Function, g: Geometry, s: Fields, first: Value, end: Value) -> It
         place.set(tile + f.min(tiles_w - w, g.lanes))
 
 
+def _outputs(
+    f: Function, g: Geometry, s: Fields, end: Value, row: Value, tile: Value, n: Value, h: Value, w: Value
+) -> tuple[tuple[Value, Value], Value]:
+    """Of a piece, how many outputs there are in both its lines, and the place of its first, in output channel `row`."""
+    left = f.min(f.min(s.wide - w * 2, (end - tile) * 2), 2 * g.lanes)
+    return (left, f.select(h * 2 + 1 < s.high, left, 0)), n * s.out_n + row * s.out_c + h * 2 * s.out_h + w * 2
+
+
 def _fields(f: Function) -> Fields:
     return Fields(f, BUFFERS, (epilogue.HOLE, *SIZES))
 
@@ -89,7 +97,7 @@ def _fields(f: Function) -> Fields:
 def body(g: Geometry) -> Function:
     """The loops over units and what is in them."""
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
-    v, s = Vectors(f, g), _fields(f)
+    v, s, hole = Vectors(f, g), _fields(f), epilogue.Hole(f, BUFFERS, SIZES)
     slot, scratch = windows.take_scratch(f, g, s)
     zeros = scratch
     for j in range(0, _front(g), g.lanes):
@@ -97,10 +105,14 @@ def body(g: Geometry) -> Function:
     inputs, sums = v.at(scratch, _front(g)), v.at(scratch, s.sums_at)
     with f.loop(f["lo"], f["hi"]) as unit:
         row0 = (unit % s.chunks) * s.chunk
-        rows = f.min(s.padded_outputs - row0, s.chunk)
+        rows, count = f.min(s.padded_outputs - row0, s.chunk), f.min(s.outputs - row0, s.chunk)
         first = (unit // s.chunks) * s.block
         end = f.min(first + s.block, s.tiles)
         f.call("read", "void", ("ptr", f["ctx"]), ("i64", first), ("i64", end), ("ptr", inputs), ("ptr", zeros))
+        with f.when(hole.given), _pieces(f, g, s, first, end) as piece:
+            widths, place = _outputs(f, g, s, end, row0, *piece)
+            for i, width in enumerate(widths):
+                hole.finish(zeros, 0, count, width, place + s.out_h * i, s.out_c, row0, 0, ahead=True)
         steps, row_step = s.channels, s.block
         with f.loop(0, _POINTS) as point, f.loop(0, rows, g.rows) as row:
             height = f.min(rows - row, g.rows)
@@ -111,9 +123,8 @@ def body(g: Geometry) -> Function:
                 wide = end - first - column > g.lanes
                 no = Value(f, "false", "i1")
                 call_micro(f, g, height, wide, [steps, a, b, s.table, to, row_step, zeros, no])
-        f.call(
-            "write", "void", ("ptr", f["ctx"]), ("i64", first), ("i64", end), ("i64", row0), ("i64", f.min(s.outputs - row0, rows)), ("ptr", sums)
-        )  # fmt: skip
+        numbers = [("i64", number) for number in (first, end, row0, count)]
+        f.call("write", "void", ("ptr", f["ctx"]), *numbers, ("ptr", sums))
     windows.give_back(f, s, slot)
     return f
 
@@ -166,23 +177,21 @@ def write(g: Geometry) -> Function:
         ", ".join(f"i32 {i // 2 + (g.lanes if i % 2 else 0)}" for i in range(start, start + g.lanes)) for start in (0, g.lanes)
     ]
     step, out_c, out_h, block = s.sums_apart, s.out_c, s.out_h, s.block
-    with _pieces(f, g, s, f["first"], f["end"]) as (tile, n, h, w):
-        left = f.min(f.min(s.wide - w * 2, (f["end"] - tile) * 2), 2 * g.lanes)
-        masks = [v.mask(None, left), v.mask(None, left - g.lanes)]
-        below = f.select(h * 2 + 1 < s.high, left, 0)
-        rows_masks = [masks, [v.mask(None, below), v.mask(None, below - g.lanes)]]
+    with _pieces(f, g, s, f["first"], f["end"]) as piece:
+        widths, start_place = _outputs(f, g, s, f["end"], f["row0"], *piece)
+        masks = [[v.mask(None, left - k * g.lanes) for k in range(2)] for left in widths]
         with f.loop(0, f["count"], _FEW) as r0:
             rows, row = f.min(f["count"] - r0, _FEW), f["row0"] + r0
-            place = n * s.out_n + row * out_c + h * 2 * out_h + w * 2
+            place = start_place + r0 * out_c
             out = f.select(hole.given, aside, v.at(s.out, place), "ptr")
-            source, bias = v.at(f["sums"], r0 * block + tile - f["first"]), v.at(s.bias, row)
+            source, bias = v.at(f["sums"], r0 * block + piece[0] - f["first"]), v.at(s.bias, row)
             with f.loop(0, rows) as r:
                 here, to, start = v.at(source, r * block), v.at(out, r * step_r), v.splat(v.one(v.at(bias, r)))
                 square = [[v.load(v.at(here, step * (4 * i + j))) for j in range(4)] for i in range(4)]
                 for i, pair in enumerate(_both(square, sums.output)):
                     a, b = (sums.add(x, start) for x in pair)
                     for k, order in enumerate(halves):
-                        mask = rows_masks[i][k]
+                        mask = masks[i][k]
                         line = f.op(
                             f"shufflevector {g.vector} {a.name}, {g.vector} {b.name}, <{g.lanes} x i32> <{order}>", g.vector
                         )
@@ -192,8 +201,8 @@ def write(g: Geometry) -> Function:
                         )
                         seen.set(v.fma(kept, Value(f, "zeroinitializer", g.vector), seen.get()))
             with f.when(hole.given):
-                for i, wide in enumerate((left, below)):
-                    hole.finish(v.at(aside, i * width), 2 * width, rows, wide, place + out_h * i, out_c, row, 0)
+                for i, left in enumerate(widths):
+                    hole.finish(v.at(aside, i * width), 2 * width, rows, left, place + out_h * i, out_c, row, 0)
     wrong = f.op(f"fcmp uno {g.vector} {seen.get().name}, zeroinitializer", f"<{g.lanes} x i1>")
     any_wrong = f.call(f"llvm.vector.reduce.or.v{g.lanes}i1", "i1", (wrong.type, wrong), declare=True)
     with f.when(any_wrong):
