@@ -22,7 +22,7 @@ from tocha.fx import Node
 _MOST = 1 << 21  # multiply-adds, of all products of a batch
 _TALL = 384  # rows of more are for kernels that pack the right factor once
 _WIDE = 12000  # elements of a right factor from which on more than a few rows are better off with it unpacked
-_FLAGS = np.zeros(1, np.int64)
+_FLAGS, _UNUSED = np.zeros(1, np.int64), np.zeros(1, np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,7 @@ def direct(node: Node, accesses: list[Access], finish: bool) -> Direct | None:
     if plan.packed:
         return None
     starts = [_starts(x, lead, shape_of(a)[:-2] if lead else ()) for x, a in zip(accesses, node.args, strict=True)]
-    held = {"packed": _FLAGS, "flags": _FLAGS, "scratch": _scratch(plan.scratch, dtype), "offsets": np.stack(starts, axis=-1)}
+    held = {"packed": _UNUSED, "flags": _FLAGS, "scratch": _scratch(plan.scratch, dtype), "offsets": np.stack(starts, axis=-1)}
     return Direct(main, held, _at_once(plan.work))
 
 
