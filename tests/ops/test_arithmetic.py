@@ -303,3 +303,9 @@ def test_bools_to_powers() -> None:
     assert (b**True).tolist() == [True, False] and (b**False).tolist() == [True, True]
     assert (b**0).tolist() == [1, 1] and (b**1.0).dtype is tocha.float32
     assert b.clone().pow_(False).tolist() == [True, True]
+
+
+def test_sums_of_bools_stay_bools_whatever_alpha():
+    x, y = tensor([True, False]), tensor([True, True])
+    assert tocha.add(x, y, alpha=2).tolist() == [True, True]
+    assert tocha.add(x, y, alpha=0).tolist() == [True, False]

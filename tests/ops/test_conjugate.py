@@ -177,3 +177,9 @@ def test_inside_interpreters_conjugation_is_done_at_once():
     primal, tangent = torch.func.jvp(lambda v: v.conj(), (x(),), (x() * 1j,))
     assert tangent.tolist() == conjugated([[1j * v for v in row] for row in ROWS])
     assert primal.resolve_conj().tolist() == conjugated(ROWS)
+
+
+def test_single_numbers_pending_conjugation():
+    x, y = torch.tensor(1 + 2j).conj(), torch.tensor(1j).conj()
+    assert [(x * y).item(), (x / y).item(), (x / 2).item()] == [-2 - 1j, 2 + 1j, 0.5 - 1j]
+    assert torch.dist(x, y).item() == pytest.approx(2**0.5)

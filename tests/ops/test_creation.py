@@ -158,3 +158,8 @@ def test_wide_unsigned_arithmetic_wraps_around(dtype):
     for other in (torch.tensor([1]), torch.tensor([True])):
         with pytest.raises(RuntimeError, match="Promotion for uint16"):
             x + other
+
+
+def test_arange_with_start_in_place_and_end_by_name():
+    assert torch.arange(1, end=4).tolist() == [1, 2, 3]
+    assert torch.arange(1, end=7, step=2).tolist() == [1, 3, 5]

@@ -151,3 +151,10 @@ def test_norms_by_their_older_names():
     assert torch.norm_except_dim(torch.ones(2, 3, 4), 2, 1).shape == (1, 3, 1)
     with pytest.raises(IndexError, match="got 5"):
         torch.norm_except_dim(a, 2, 5)
+
+
+@pytest.mark.parametrize(("shape", "ord"), [((2, 0, 5), torch.inf), ((2, 5, 0), 1), ((2, 0, 5), 2)])
+def test_matrix_norms_of_no_elements(shape, ord):
+    assert torch.linalg.matrix_norm(torch.zeros(shape), ord).tolist() == [0, 0]
+    with pytest.raises(IndexError, match="non-zero size"):
+        torch.linalg.matrix_norm(torch.zeros(shape), -ord)

@@ -3,6 +3,7 @@
 import pytest
 
 import tocha as torch
+import tocha.nn.functional as F
 
 
 def laid(shape, order, kind=torch.float32):
@@ -83,3 +84,30 @@ def test_views_of_a_number_have_strides_of_one():
 )  # fmt: skip
 def test_views_keep_the_strides_of_dimensions_of_size_one(size, stride, shape, want):
     assert torch.zeros(9).as_strided(size, stride).view(shape).stride() == want
+
+
+_ROWS = {
+    "sum": lambda x: x.sum(1), "mean": lambda x: x.mean(0), "amax": lambda x: x.amax(2), "max": lambda x: x.max(1)[0],
+    "any": lambda x: (x > 0).any(0),
+    "var": lambda x: x.var(0), "logsumexp": lambda x: x.logsumexp(1), "norm": lambda x: x.norm(dim=1), "softmax": lambda x: x.softmax(-1),
+    "log_softmax": lambda x: x.log_softmax(0), "cumsum": lambda x: x.cumsum(0), "cummax": lambda x: x.cummax(1)[1],
+    "kthvalue": lambda x: x.kthvalue(1, 0)[1],
+    "topk": lambda x: x.topk(1, 1)[1], "tril": lambda x: x.tril(), "repeat": lambda x: x.repeat(1, 2, 1), "cat": lambda x: torch.cat([x, x], 1),
+    "stack": lambda x: torch.stack([x, x]), "roll": lambda x: x.roll(1, 0), "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [3, 40])
+@pytest.mark.parametrize("name", _ROWS)
+def test_rows_stay_rows_whatever_the_memory_order_of_the_input(name, size):
+    x = torch.arange(float(size * (size + 1) * (size + 2))).reshape(size, size + 1, size + 2).transpose(0, 2)
+    for view in (x, x.permute(2, 0, 1), x[:, :1].expand(-1, 5, -1)):
+        got, want = _ROWS[name](view), _ROWS[name](view.contiguous())
+        assert got.is_contiguous()
+        torch.testing.assert_close(got, want)
+
+
+def test_channels_last_survives_joining():
+    x = torch.rand(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    assert torch.cat([x, x], 1).is_contiguous(memory_format=torch.channels_last)
+    assert x.to("meta").stride() == x.stride()

@@ -37,6 +37,10 @@ _SCIPY_SPECIAL = frozenset((
 ))  # fmt: skip
 
 
+# Names by which the functions below mean Python's own, so that they may not become NumPy's when someone asks for those.
+_PYTHONS = frozenset(("all", "any", "max", "min", "sum"))
+
+
 def __getattr__(attribute: str) -> Any:
     if attribute in _SCIPY_SPECIAL:
         import scipy.special
@@ -48,7 +52,8 @@ def __getattr__(attribute: str) -> Any:
         found = scipy.fft
     else:
         found = getattr(np, attribute)
-    globals()[attribute] = found
+    if attribute not in _PYTHONS:
+        globals()[attribute] = found
     return found
 
 

@@ -81,4 +81,11 @@ def resolved(array: Any) -> Any:
     if array.__class__ is not Lazy:
         return array
     raw = array.raw
-    return raw if raw.__class__ is MetaArray or raw.__class__ is WrapperArray else array.applied(raw)
+    if raw.__class__ is MetaArray or raw.__class__ is WrapperArray:
+        return raw
+    values = array.applied(raw)
+    if values.__class__ is not raw.__class__:  # NumPy makes scalars of 0-d arrays
+        out = raw.copy()
+        out[...] = values
+        return out
+    return values

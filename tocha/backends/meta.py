@@ -233,7 +233,7 @@ def to_host(a: MetaArray) -> Any:
 
 
 def from_host(a: Any, index: int | None = None) -> MetaArray:
-    return MetaArray(a.shape, a.dtype)
+    return MetaArray(a.shape, a.dtype, dense_strides(a.shape, a.strides, a.dtype.itemsize) if is_dense(a) else None)
 
 
 def nonzero(a: MetaArray) -> Any:

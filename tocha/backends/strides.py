@@ -6,7 +6,8 @@ aren't 0 there) decides; without one they stay in order (torch docs: tensor_attr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tocha.backends.meta import MetaArray, contiguous_strides, is_dense
@@ -92,3 +93,37 @@ def settled(result: Any, operands: Sequence[Any], xp: Any, common: Any = None) -
         flat[...] = result
         return flat
     return xp.restride(result, result.shape, want)
+
+
+#: Primitives whose results are row-major in torch whatever their inputs are; those in the second set keep channels_last memory.
+ROW_MAJOR = frozenset((
+    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "cummax", "cummin", "cumprod", "cumsum", "kthvalue", "log_softmax",
+    "logcumsumexp", "logsumexp", "max_dim", "mean", "median_dim", "min_dim", "mode", "nanmedian_dim", "prod", "repeat", "softmax", "stack",
+    "std", "sum", "topk", "tril", "triu", "var", "vector_norm",
+))  # fmt: skip
+_ROWS_OR_CHANNELS = frozenset(("cat", "rms_norm", "roll", "standardize"))
+
+
+def in_rows(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel (or its native form) whose results get the memory order that torch gives them: itself, where that is its own affair."""
+    if name not in ROW_MAJOR and name not in _ROWS_OR_CHANNELS:
+        return function
+    channels = name in _ROWS_OR_CHANNELS
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        got = function(*args, **kwargs)
+        if got.__class__ is tuple:
+            return tuple([ordered(g) for g in got])
+        return ordered(got)
+
+    def ordered(got: Any) -> Any:
+        if got is None or not hasattr(got, "flags") or got.flags.c_contiguous or (channels and _channels_last(got)):
+            return got
+        return got.copy()
+
+    return run
+
+
+def _channels_last(a: Any) -> bool:
+    return a.ndim in (4, 5) and a.transpose((0, *range(2, a.ndim), 1)).flags.c_contiguous

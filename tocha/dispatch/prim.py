@@ -27,6 +27,7 @@ from tocha.autograd.mode import INFERENCE_USED, state
 from tocha.autograd.views import edge_of
 from tocha.backends.meta import MetaArray
 from tocha.backends.native import LEAST, PRIMS
+from tocha.backends.strides import in_rows
 from tocha.tensor import Tensor, View, wrap
 
 ARGUMENT, OUTPUT, SHAPE, DTYPE, PARAMETER, NEEDS, ALL_ARGUMENTS, ALL_SHAPES, ALL_DTYPES = range(9)
@@ -69,6 +70,7 @@ class Prim:
         self.variadic = spec.varargs
         self.arguments: tuple[str, ...] = tuple(spec.args[1:])
         self.parameters: tuple[str, ...] = tuple(spec.kwonlyargs)
+        self.impl = in_rows(name, impl)
         self.plans: dict[int, Plan] = {}  # by the wanted gradients: bit i for argument i, and one bit above
         self.node_class = type(_node_name(name), (PrimNode,), {"__slots__": (), "__module__": "torch"})
         if name in REGISTRY:

@@ -106,13 +106,11 @@ def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool 
         raise RuntimeError(f"{name}: Order {ord} not supported.")
     if abs(ord) == 2:
         values = _singular(A, (d0, d1))
-        _needs_elements(name, ord, A, (d0, d1))
-        found = values.amax(-1) if ord > 0 else values.amin(-1)
+        found = _extreme(name, ord, values, -1, False)
         return _kept(found, (d0, d1)) if keepdim else found
     first, second = (d0, d1) if abs(ord) == 1 else (d1, d0)  # sums over rows for 1, over columns for inf
     sums = vector_norm(A, 1, first, True)
-    _needs_elements(name, ord, A, (second,))
-    found = sums.amax(second, keepdim=True) if ord > 0 else sums.amin(second, keepdim=True)
+    found = _extreme(name, ord, sums, second, True)
     return found if keepdim else found.squeeze((d0, d1))
 
 
@@ -144,11 +142,15 @@ def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
     return vector_norm(v, pow, others, True) if others else v.abs()
 
 
-def _needs_elements(name: str, ord: Any, a: Tensor, dims: tuple[int, ...]) -> None:
-    if any(a._a.shape[d] == 0 for d in dims):
-        raise RuntimeError(
-            f"{name}: cannot compute the {ord} norm of matrices of shape {list(a.shape)}: the operation has no identity"
+def _extreme(name: str, ord: Any, values: Tensor, dim: int, keepdim: bool) -> Tensor:
+    """The largest (for a positive order; 0 of none) or least of values that aren't negative."""
+    if values._a.shape[dim]:
+        return values.amax(dim, keepdim=keepdim) if ord > 0 else values.amin(dim, keepdim=keepdim)
+    if ord < 0:
+        raise IndexError(
+            f"{name}: the {ord} norm of matrices without elements: expected reduction dim {dim} to have non-zero size"
         )
+    return values.sum(dim, keepdim=keepdim)
 
 
 def _singular(a: Tensor, dims: tuple[int, int]) -> Tensor:

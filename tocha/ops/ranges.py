@@ -32,7 +32,7 @@ def arange(
     **kwargs: Any,
 ) -> Tensor:  # fmt: skip
     """start, start+step, … below end (torch docs: torch.arange). Integers give int64."""
-    names = ("end",) if len(args) == 1 else ("start", "end", "step")
+    names = ("end",) if len(args) == 1 and "end" not in kwargs else ("start", "end", "step")
     given = dict(zip(names, args, strict=False)) | kwargs
     start, end, step = (given.get(n, d) for n, d in (("start", 0), ("end", None), ("step", 1)))
     start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))

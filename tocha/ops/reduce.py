@@ -48,7 +48,9 @@ def _short(kernel: Any, types: Any = _REAL_NP, along: bool = False) -> Any:
             if not along or len(dims) > 1 or axis.__class__ is not int or not -a.ndim <= axis < a.ndim:
                 return None
         found = state.run(kernel, a, axis)
-        return wrap(found if found.__class__ is cpu.Array else cpu.as_array(found))
+        if found.__class__ is not cpu.Array:
+            return wrap(cpu.as_array(found))
+        return wrap(found if found.flags.c_contiguous else found.copy())
 
     return short
 
@@ -263,11 +265,11 @@ def _spread_arguments(name: str, input: Tensor, dim: Any, unbiased: Any, correct
         dim, unbiased = None, dim
     _inexact(input, name)
     if correction is None:
-        correction = 1 if unbiased is None else int(unbiased)
+        correction = 1.0 if unbiased is None else float(bool(unbiased))
     dims = wrap_dims(dim, input._a.ndim, name)
     if prims.count(input._a.shape, dims) - correction <= 0:
         _warn_degrees(name)
-    return dims, correction
+    return dims, float(correction)
 
 
 def _warn_degrees(name: str) -> None:

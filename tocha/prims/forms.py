@@ -281,6 +281,8 @@ def _scale(other: Any, alpha: Any, kind: dtype) -> Any:
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
     if isinstance(alpha, complex) and not kind.is_complex:
         raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
+    if kind is dtypes.bool_:
+        alpha = bool(alpha)
     if kind in HALF:
         rounded = float(state.run(kind.np.type, alpha))
         if math.isinf(rounded) and not math.isinf(alpha):

@@ -48,6 +48,7 @@ def spread(g: Any, shape: Shape, dim: Shape, keepdim: bool) -> Any:
         or g._a.__class__ is not cpu.Array
         or INTERPRETERS
         or (g._rg and state.grad)
+        or not g._a.size
         or 1 in [shape[d] for d in dim]
     ):
         return expand(unsqueezed(g, shape, dim, keepdim), shape=shape)
