@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,11 @@ from tocha.inductor.loop_ir import Kernel
 _FUNCTIONS = {run.window: "window", run.put: "put", run.fill: "fill", run.constant: "constant"}
 _MOST = 4096
 _made: dict[str, tuple[Any, Any]] = {}
+
+
+@functools.cache
+def _type(dtype: Any) -> str:
+    return f"{dtype.str} {dtype.name}"
 
 
 class _Unknown(Exception):
@@ -100,7 +106,7 @@ class Part:
         value, kind, state = node.meta["val"], kind_of(node), (node in self.memory, node in self.values)
         if isinstance(value, tuple):
             raise _Unknown
-        own = f"{value.shape} {value.strides} {value.dtype.str} {value.dtype.name}"
+        own = f"{value.shape} {value.strides} {_type(value.dtype)}"
         if state == (True, False) and not root:
             self._lines[found] = f"array {own}"
         else:
@@ -125,7 +131,7 @@ class Part:
         if a is None or a.__class__ in (int, float, str, bool):
             return f"{a.__class__.__name__} {a!r}"
         if isinstance(a, np.dtype):
-            return f"dtype {a.str} {a.name}"
+            return f"dtype {_type(a)}"
         if isinstance(a, np.generic):
-            return f"{a.dtype.str} {a.dtype.name} {a.tobytes().hex()}"
+            return f"{_type(a.dtype)} {a.tobytes().hex()}"
         raise _Unknown

@@ -255,13 +255,28 @@ class Elements:
             convert(v, inner) if isinstance(v, Expr) else _constant(node, i, v, given, compute) for i, v in enumerate(values)
         ]
         try:
-            value, traced = trace(node.target.impl, exprs, params, exact=self.exact)
+            value, hard = _traced(node.target.impl, exprs, params, self.exact)
         except Unsupported:
             make_extern(node)
             raise Wraps(node) from None
-        self.hard += traced.hard
+        self.hard += hard
         numbers = {Param(n, "f64"): Const(v, "f64") for n, v in params.items() if v.__class__ is float}
         return rounded(convert(Renamer(numbers)(value) if numbers else value, compute_type), type)
+
+
+_rules: dict[Any, tuple[Expr, list[Expr]]] = {}
+
+
+def _traced(rule: Any, exprs: list[Any], params: dict[str, Any], exact: bool) -> tuple[Expr, list[Expr]]:
+    """A rule's expression, and where it is hard. Equal expressions are one object, so that a model's layers find those of the first."""
+    key = (rule, *exprs, *[(name, repr(value)) for name, value in params.items()], exact)
+    found = _rules.get(key)
+    if found is None:
+        value, traced = trace(rule, exprs, params, exact=exact)
+        if len(_rules) >= 1024:
+            _rules.clear()
+        found = _rules[key] = value, traced.hard
+    return found
 
 
 def _constant(node: Node, i: int, value: Any, given: Any, compute: Any) -> Expr:

@@ -45,7 +45,8 @@ def partition(traced: Traced) -> Parts:
     outputs, grads = returned[:count], returned[count:]
     late = _descendants(tangents)
     needed = ancestors([g for g in grads if g is not None])
-    boundary = [n for n in needed if n not in late and (any(u in late and u in needed for u in n.users) or n in grads)]
+    read, ends = late & needed, set(grads)
+    boundary = [n for n in needed if n not in late and (n in ends or not read.isdisjoint(n.users))]
     saved = _least(boundary, late) if boundary else []
     kept = [i for i in range(traced.inputs) if placeholders[i] in saved and i not in traced.mutated]
     inputs = [placeholders[i] for i in kept]

@@ -123,6 +123,15 @@ def kernel(key: Any, make: Callable[[], Any]) -> Any:
     return built(key, lambda: modules.entry.build(make(), 1))
 
 
+def _noted(key: Any, build: Callable[[], Any]) -> Any:
+    """`build()`, or what it was in another process; "strict" has all made anew."""
+    from tocha.inductor import memo
+
+    what = repr(key)
+    plain = " at 0x" not in what and os.environ.get("TOCHA_COMPILE") != "strict"
+    return memo.builtin(f"eager {what}" if plain else None, lambda: (build(), None), lambda _: True)[0]
+
+
 def built(key: Any, build: Callable[[], Any]) -> Any:
     """`build()`, done in the background and remembered; None until then, and if it fails."""
     modules = inductor()
@@ -131,7 +140,7 @@ def built(key: Any, build: Callable[[], Any]) -> Any:
     if key not in _built:
         _cpu_memory.enter()
         _built[key] = None
-        service.request(build, lambda got: _built.__setitem__(key, got))
+        service.request(lambda: _noted(key, build), lambda got: _built.__setitem__(key, got))
     found = _built[key]
     if found is None and service.now():  # another thread is at it
         service.settle(lambda: _built[key] is not None)
