@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -278,28 +278,26 @@ def pack_weight(g: Geometry) -> str:
 
 
 def _pack_lines(f: Function, v: Vectors, steps: Value, height: int, lines: list[Value], to: Value) -> None:
-    """to[k, r] = lines[r][k], squares of as many rows and steps as a vector has lanes at a time."""
+    """to[k, r] = lines[r][k], squares of as many rows and steps as a vector has lanes at a time; the last by way of memory."""
     n = v.g.lanes
+    aside, kind = f.array(n * height, v.g.scalar), f"<{height} x {v.g.scalar}>"
 
-    def square(k0: Value, mask: Value | None) -> Iterator[tuple[int, Callable[[], None]]]:
-        """For each step what stores its column."""
+    def square(k0: Value, mask: Value | None, to: Value) -> None:
         rows = [v.fetch(v.far(line, k0), mask) for line in lines]
         for first in range(0, height, n):
             group = rows[first : first + n]
             for k, column in enumerate(v.transpose(group + [group[-1]] * (n - len(group)))):
-                short = v.first(column, len(group))
-                yield k, functools.partial(v.store, short, v.at(to, (k0 + k) * height + first))
+                v.store(v.first(column, len(group)), v.at(to, k * height + first))
 
     whole = steps // n * n
     with f.loop(0, whole, n) as k0:
         for line in lines:
             f.prefetch(f.beyond(v.far(line, k0), 2 * n * v.g.align))
-        for _, store in square(k0, None):
-            store()
+        square(k0, None, v.at(to, k0 * height))
     with f.when(whole < steps):
-        for k, store in square(whole, v.mask(None, steps - whole)):
-            with f.when(whole + k < steps):
-                store()
+        square(whole, v.mask(None, steps - whole), aside)
+        with f.loop(0, steps - whole) as k:
+            v.store(f.load(kind, v.at(aside, k * height), v.g.align), v.at(to, (whole + k) * height))
 
 
 def _pack_taps(
