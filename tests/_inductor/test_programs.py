@@ -39,8 +39,8 @@ def function_of(seed: int, products: bool = False) -> tuple[Callable[..., Any], 
 def inputs_of(seed: int, shapes: list[tuple[int, ...]], shift: float = 0) -> tuple[list[Any], list[Any]]:
     """Leaves and what a program is given: row-major or not, with gradients or none, leaves or results that it may write to."""
     rng = np.random.default_rng(seed)
-    arrays = [rng.standard_normal(s).astype(np.float32) for s in shapes]
-    arrays = [(a * (1 + shift * rng.standard_normal(a.shape))).astype(np.float32) for a in arrays]
+    arrays = [np.asarray(rng.standard_normal(s), np.float32) for s in shapes]
+    arrays = [np.asarray(a * (1 + shift * rng.standard_normal(a.shape)), np.float32) for a in arrays]
     if seed % 3 == 1:
         arrays = [np.asfortranarray(a) for a in arrays]
     leaves = [torch.from_numpy(a).requires_grad_(seed % 5 != 4) for a in arrays]

@@ -178,7 +178,9 @@ class Attributes(Interpreter):
     def _in_instance(self, obj: Any, name: str, source: Source | None) -> Any:
         """An attribute of the object's own, NULL if it has none."""
         if source is None:
-            return getattr(obj, "__dict__", {}).get(name, NULL)
+            held = getattr(obj, "__dict__", {})
+            tables = [held, *[held.get(t, {}) for t in _TABLES]] if isinstance(obj, Module) else [held]
+            return next((t[name] for t in tables if name in t), NULL)
         written = self.world.overlay.get((id(obj), name), NULL)
         if written is DELETED:
             raise AttributeError(f"'{type(obj).__name__}' object has no attribute '{name}'")

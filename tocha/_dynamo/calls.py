@@ -52,6 +52,8 @@ _STORE_NAMES = frozenset(
     """append extend insert __init__ appendleft setdefault pop popleft clear copy get items keys values update __setitem__ __setattr__ reverse
     popitem move_to_end __getitem__ __new__ __iter__ __len__""".split()
 )
+#: Methods of containers that ask their argument for its identity alone, if it has no __eq__ of its own.
+MEMBERS = frozenset(("add", "discard", "remove", "__contains__"))
 #: Builtins that take any object and ask it nothing.
 INDIFFERENT: tuple[Any, ...] = (callable,)
 _INLINED_OURS = (
@@ -61,6 +63,7 @@ _INLINED_OURS = (
     "tocha.nn.parallel",
     "tocha.demo",
     "tocha._dynamo.verify",
+    "tocha._dynamo.functions",
     "tocha._higher_order_ops",
     "tocha.utils._pytree",
 )

@@ -27,6 +27,15 @@ class Generator:
     def __next__(self) -> Any:
         return self.send(None)
 
+    def cleans_up(self) -> bool:
+        """Whether leaving it where it is suspended runs code of its own (`finally`, `with`, an `except`)."""
+        f = self.frame
+        if f is None or not f.ip:
+            return False
+        code = decode(f.code)
+        handler = code.handlers[f.ip - 1]
+        return handler is not None and code.instructions[handler.target].name != "STOPITERATION_ERROR"
+
     def send(self, value: Any) -> Any:
         """Go on with `value` as the yield's."""
         frame = self.frame

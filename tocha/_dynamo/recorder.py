@@ -200,13 +200,12 @@ class Recorder(BaseTorchFunctionMode):
             self.check(sizes.check_length, node, len(out))
 
     @contextlib.contextmanager
-    def subgraph(self) -> Iterator[Scope]:
+    def subgraph(self, scope: Scope) -> Iterator[None]:
         """Record what is inside in a graph of its own."""
         outer = self.graph, self.nodes, self.modules
-        scope = Scope(outer[1])
         self.graph, self.nodes, self.modules = scope.graph, scope, scope.modules
         try:
-            yield scope
+            yield
         finally:
             self.graph, self.nodes, self.modules = outer
 

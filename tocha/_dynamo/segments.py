@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tocha._dynamo import config, control, opcodes, report, rules, subgraphs
+from tocha._dynamo import config, control, functions, library, opcodes, report, rules, subgraphs
 from tocha._dynamo.backends import Backend, compile_graph, freezes
 from tocha._dynamo.bound import Bound, met
 from tocha._dynamo.exc import (
@@ -46,7 +46,7 @@ from tocha.tensor import Tensor
 
 #: The stance in force: "default", "force_eager", "eager_on_recompile" or "fail_on_recompile".
 stance = ["default"]
-assert opcodes and control and rules and subgraphs  # their functions register themselves
+assert opcodes and control and rules and subgraphs and library and functions  # their functions register themselves
 
 
 class Frames(list[Frame]):
@@ -293,8 +293,7 @@ class _Attempt:
                     f"graph break with fullgraph=True: {value.reason} ({entered[-1].where()}){value.hint and '. ' + value.hint}"
                 )
             for generator in tracer.generators:
-                f = generator.frame
-                if what == "return" and f is not None and f.ip and f.code.co_exceptiontable:
+                if what == "return" and generator.cleans_up():
                     raise Refused("a generator is left before its end")
             parts = self.finish(what, value, not self.recorder.grad and freezes(program.backend, program.options))
             final = mode.is_grad_enabled()

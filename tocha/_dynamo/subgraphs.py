@@ -17,6 +17,7 @@ from typing import Any
 
 from tocha._dynamo.calls import Rule, rule
 from tocha._dynamo.exc import Break, NotDynamic, Restart
+from tocha._dynamo.recorder import Scope
 from tocha._dynamo.world import changed
 from tocha._higher_order_ops import cond, graphs, while_loop
 from tocha.aot import trace
@@ -30,34 +31,52 @@ from tocha.utils._pytree import tree_flatten, tree_unflatten
 _SEPARATE = "clone() what is returned"
 
 
-class _Captured:
-    """One function as a graph: `scope` of its nodes, and its result's leaves."""
+class Captured:
+    """One function as a graph: `scope` of its nodes, and its result's leaves. `watched`: arguments that it may not change.
+
+    With `shares` the result may share memory with what is outside, and it is for the caller to close the graph."""
 
     def __init__(
-        self, vm: Any, op: str, fn: Any, args: tuple[Any, ...], fresh: Iterable[Tensor] = (), clone: bool = False
-    ) -> None:
+        self, vm: Any, op: str, fn: Any, args: tuple[Any, ...], fresh: Iterable[Tensor] = (), clone: bool = False, watched: Any = None,
+        shares: bool = False,
+    ) -> None:  # fmt: skip
         recorder = vm.recorder
         recorder.kept += fresh
-        before = [(t._a.buffer, t._a.buffer.version) for t in recorder.kept]
-        around = _State(vm, fn, args)
-        grad, open_contexts = mode.is_grad_enabled(), len(recorder.contexts)
-        with recorder.subgraph() as self.scope:
-            for t in fresh:
-                self.scope.input(t)
-            leaves, self.spec = tree_flatten(vm.nested(fn, args))
-            outer = {id(b) for b, _ in before} | recorder.outer
-            self.leaves = [self._separate(op, x, outer, clone) for x in leaves]
-            if any(b.version != version for b, version in before):
-                raise Break(f"{op}: a function writes in place to a tensor from outside it", "write to a clone")
-            if around.changed() or len(recorder.contexts) != open_contexts or mode.is_grad_enabled() != grad:
-                raise Break(f"{op}: a function changes what it didn't make", "return what changes")
-            self.nodes = [recorder.nodes[id(x)] if isinstance(x, Tensor) else x for x in self.leaves]
+        self.vm, self.op, self.shares = vm, op, shares
+        self.before = [(t._a.buffer, t._a.buffer.version) for t in recorder.kept]
+        self.around = _State(vm, fn, args if watched is None else watched)
+        self.modes = mode.is_grad_enabled(), len(recorder.contexts)
+        self.scope = Scope(recorder.nodes)
+        for t in fresh:
+            self.scope.input(t)
+        self.leaves, self.spec = tree_flatten(self.run(fn, args))
+        self.outer = {id(b) for b, _ in self.before} | recorder.outer
+        with recorder.subgraph(self.scope):
+            self.leaves = [self._separate(op, x, self.outer, clone) for x in self.leaves]
+        if not shares:
+            self.close(self.leaves)
+
+    def run(self, fn: Any, args: tuple[Any, ...]) -> Any:
+        """Run a function into the graph."""
+        with self.vm.recorder.subgraph(self.scope):
+            return self.vm.nested(fn, args)
+
+    def close(self, returned: list[Any]) -> None:
+        """What the graph returns; it ends here."""
+        recorder = self.vm.recorder
+        if any(b.version != version for b, version in self.before):
+            raise Break(f"{self.op}: a function writes in place to a tensor from outside it", "write to a clone")
+        if self.around.changed() or (mode.is_grad_enabled(), len(recorder.contexts)) != self.modes:
+            raise Break(f"{self.op}: a function changes what it didn't make", "return what changes")
+        self.nodes = [self.scope[id(x)] if isinstance(x, Tensor) else x for x in returned]
 
     def _separate(self, op: str, x: Any, outer: set[int], clone: bool) -> Any:
         """A leaf of the result, in memory of its own."""
         if not isinstance(x, Tensor):
             if x is not None and type(x) not in (int, bool):
                 raise Break(f"{op}: a function returns a {type(x).__name__}", "return tensors")
+            return x
+        if self.shares:
             return x
         if id(x._a.buffer) in outer:
             if not clone:
@@ -112,22 +131,27 @@ class _State:
             return []
         return [*getattr(x, "__dict__", {}).values()]
 
+    def _inside_now(self, x: Any) -> list[int] | None:
+        """What an object holds; None for one from before the trace, which only the epilogue changes."""
+        known = self.world.known.get(id(x))
+        return None if known is not None and known.real is x and known.value is x else [*map(id, self._inside(x))]
+
     def changed(self) -> bool:
         """Whether something is different now."""
         new = self.world.copies[self.copies :]
         return (
             {k: id(v) for k, v in self.world.overlay.items()} != self.overlay
             or any(changed(copy, before) for _, copy, before in new)
-            or any([*map(id, self._inside(x))] != ids for x, ids in self.held.values())
+            or any(self._inside_now(x) not in (ids, None) for x, ids in self.held.values())
         )
 
 
-def _lifted(captured: Iterable[_Captured]) -> list[Node]:
+def lifted_by(captured: Iterable[Captured]) -> list[Node]:
     """The nodes from around that any of the graphs reads."""
     return list(dict.fromkeys(n for c in captured for n in c.scope.lifted))
 
 
-def _attribute(vm: Any, name: str, captured: _Captured, lifted: list[Node]) -> Node:
+def attribute(vm: Any, name: str, captured: Captured, lifted: list[Node]) -> Node:
     """The graph as an attribute of the one around it."""
     recorder = vm.recorder
     made = captured.scope.module(lifted, captured.nodes)
@@ -136,7 +160,7 @@ def _attribute(vm: Any, name: str, captured: _Captured, lifted: list[Node]) -> N
     return recorder.graph.get_attr(f"{name}_{number}")
 
 
-def _result(vm: Any, node: Node, captured: list[_Captured]) -> Any:
+def _result(vm: Any, node: Node, captured: list[Captured]) -> Any:
     """Stand-ins for what the operator returns; `captured`: the functions one of whose results it is."""
     recorder, leaves = vm.recorder, []
     recorder.calls += 1
@@ -156,7 +180,12 @@ def _result(vm: Any, node: Node, captured: list[_Captured]) -> Any:
 
 def stand_in(like: Tensor, needs: bool) -> Tensor:
     """A tensor of the trace in memory of its own, with a history if it needs a gradient."""
-    made = wrap(trace.placeholder("x", MetaArray(like._a.shape, like._a.dtype, like._a.strides)))
+    return on_memory(trace.placeholder("x", MetaArray(like._a.shape, like._a.dtype, like._a.strides)), needs)
+
+
+def on_memory(a: Any, needs: bool) -> Tensor:
+    """A tensor on memory of the trace, with a history if it needs a gradient."""
+    made = wrap(a)
     if needs:
         made._rg = True
         view = made.view_as(made)
@@ -164,7 +193,7 @@ def stand_in(like: Tensor, needs: bool) -> Tensor:
     return made
 
 
-def _whole(capturing: Rule) -> Rule:
+def whole(capturing: Rule) -> Rule:
     """A rule that has looked into functions when it breaks: their traces are undone by another trace that ends before."""
 
     def captured(vm: Any, args: Any, kwargs: Any) -> Any:
@@ -177,21 +206,21 @@ def _whole(capturing: Rule) -> Rule:
 
 
 @rule(cond)
-@_whole
+@whole
 def _cond(vm: Any, args: Any, kwargs: Any) -> Any:
     pred, true_fn, false_fn, operands = _cond_arguments(*args, **kwargs)
     if not isinstance(pred, Tensor) or pred._a.size != 1 or not isinstance(operands, (tuple, list)):
         return vm.inline(cond, args, kwargs)
     if vm.recorder.varying:
         raise NotDynamic
-    both = [_Captured(vm, "torch.cond", fn, tuple(operands)) for fn in (true_fn, false_fn)]
+    both = [Captured(vm, "torch.cond", fn, tuple(operands)) for fn in (true_fn, false_fn)]
     if both[0].spec != both[1].spec or both[0].outline() != both[1].outline():
         raise Break(
             f"torch.cond: the branches return unlike things, {both[0].outline()} and {both[1].outline()}",
             "return the same structure, with tensors of the same shapes, dtypes and strides and equal numbers",
         )
-    lifted = _lifted(both)
-    attributes = [_attribute(vm, name, c, lifted) for name, c in zip(("cond_true", "cond_false"), both, strict=True)]
+    lifted = lifted_by(both)
+    attributes = [attribute(vm, name, c, lifted) for name, c in zip(("cond_true", "cond_false"), both, strict=True)]
     node = vm.recorder.graph.call_function(graphs.cond, (vm.recorder.argument(pred), *attributes, tuple(lifted)))
     return _result(vm, node, both)
 
@@ -205,7 +234,7 @@ def _loop_arguments(cond_fn: Any, body_fn: Any, carried_inputs: Any) -> tuple[An
 
 
 @rule(while_loop)
-@_whole
+@whole
 def _while_loop(vm: Any, args: Any, kwargs: Any) -> Any:
     cond_fn, body_fn, carried = _loop_arguments(*args, **kwargs)
     leaves, spec = tree_flatten(tuple(carried) if isinstance(carried, list) else carried)
@@ -217,18 +246,18 @@ def _while_loop(vm: Any, args: Any, kwargs: Any) -> Any:
     for fn in (cond_fn, body_fn):
         with DisableTorchFunction():
             fresh = [stand_in(x, x.requires_grad) for x in leaves]
-        captured.append(_Captured(vm, "while_loop", fn, tree_unflatten(fresh, spec), fresh, clone=fn is body_fn))
+        captured.append(Captured(vm, "while_loop", fn, tree_unflatten(fresh, spec), fresh, clone=fn is body_fn))
     test, body = captured
     _check_loop(test, body, leaves)
-    lifted = _lifted(captured)
-    attributes = [_attribute(vm, name, c, lifted) for name, c in zip(("cond_fn", "body_fn"), captured, strict=True)]
+    lifted = lifted_by(captured)
+    attributes = [attribute(vm, name, c, lifted) for name, c in zip(("cond_fn", "body_fn"), captured, strict=True)]
     given = tuple([vm.recorder.argument(x) for x in leaves])
     node = vm.recorder.graph.call_function(graphs.while_loop, (*attributes, given, tuple(lifted)))
     body.spec = spec
     return _result(vm, node, [body])
 
 
-def _check_loop(test: _Captured, body: _Captured, carried: list[Tensor]) -> None:
+def _check_loop(test: Captured, body: Captured, carried: list[Tensor]) -> None:
     if len(test.leaves) != 1 or not isinstance(test.leaves[0], Tensor) or test.leaves[0]._a.size != 1:
         raise Break("while_loop: the condition is no tensor of one element", "compute it from the carried tensors")
     expected = [*map(_outline, carried)]

@@ -3,13 +3,14 @@ that could see or change the world outside breaks the graph."""
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 import types
 from collections.abc import Callable
 from typing import Any
 
-from tocha._dynamo import calls, config
+from tocha._dynamo import calls, config, library
 from tocha._dynamo.attributes import Attributes
 from tocha._dynamo.bytecode import decode
 from tocha._dynamo.exc import Break, Refused, Restart
@@ -23,6 +24,7 @@ from tocha.dispatch.override import DisableTorchFunction
 from tocha.nn import Module
 from tocha.tensor import Tensor
 
+_NUMBERS = (int, float, complex, bool)
 _PLAIN_ERRORS = (
     StopIteration,
     LookupError,
@@ -46,6 +48,7 @@ class Tracer(Attributes):
         self.nesting = 0
         self.made_at: dict[int, int] = {}
         self.generators: list[Generator] = []
+        self.layers: dict[int, Module] = {}  # made in the trace
 
     # ---- running
 
@@ -195,7 +198,7 @@ class Tracer(Attributes):
                 got = self.nested(method, args)
                 if got is not NotImplemented:
                     return got
-            elif method is not None and calls.lookup(object, name) is not method:
+            elif method is not None and calls.lookup(object, name) is not method and type(args[0]) not in _NUMBERS:
                 raise Break(f"{name} of a {type(args[0]).__name__}")
         if op is operator.eq or op is operator.ne:
             return self.same(*operands) is (op is operator.eq)
@@ -231,6 +234,8 @@ class Tracer(Attributes):
         return bool(value)
 
     def getitem(self, obj: Any, key: Any) -> Any:
+        if type(obj).__module__ == "typing":
+            return obj[key]
         method = self.special(obj, "__getitem__")
         if method is not None and not isinstance(obj, Tensor):
             return self.nested(method, (obj, key))
@@ -451,7 +456,12 @@ class Tracer(Attributes):
             if isinstance(cls, calls.EnumMeta) and len(args) == 1:
                 return cls(*args)
             raise Break(f"an instance of {cls.__name__}, whose class has a metaclass, is made")
-        if issubclass(cls, (Module, Tensor)) or calls.outside(cls):
+        if issubclass(cls, Module):
+            made = library.stateless(self, cls, args, kwargs)
+            if made is None:
+                raise Break(f"a {cls.__name__} is made, with parameters or state of its own", "make layers outside, once")
+            return made
+        if issubclass(cls, Tensor) or calls.outside(cls):
             raise Break(f"a {cls.__name__} is made")
         made_by = calls.lookup(cls, "__new__")
         self._check_class(cls, "__new__", made_by)
@@ -484,6 +494,8 @@ class Tracer(Attributes):
 
     def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A builtin that looks at nothing but its arguments."""
+        if type(fn) is functools._lru_cache_wrapper:
+            return library.cached(self, fn, args, kwargs)
         if not calls.is_pure(fn):
             raise Break(f"a call of {calls.title(fn)}")
         own = getattr(fn, "__self__", None)
@@ -506,7 +518,13 @@ class Tracer(Attributes):
                 return self.iter(a)
             if calls.compares_in_python(a):
                 raise Break(f"{calls.title(fn)} of a {type(a).__name__}")
-            if self.opaque(a) and not isinstance(a, (types.FunctionType, type)) and fn not in calls.INDIFFERENT:
+            by_identity = isinstance(a, Module) and getattr(fn, "__name__", "") in calls.MEMBERS
+            if (
+                self.opaque(a)
+                and not isinstance(a, (types.FunctionType, type))
+                and fn not in calls.INDIFFERENT
+                and not by_identity
+            ):
                 raise Break(f"{calls.title(fn)} of a {type(a).__name__}")
         return a
 

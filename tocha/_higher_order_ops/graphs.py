@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tocha.aot.trace import TraceArray
+from tocha.autograd.function import Function
+from tocha.autograd.mode import no_grad
 from tocha.tensor import Tensor
-
-Function = Callable[..., tuple[Any, ...]]
 
 
 def cond(pred: Tensor, true_graph: Any, false_graph: Any, operands: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -35,3 +34,46 @@ def while_loop(cond_graph: Any, body_graph: Any, carried: tuple[Tensor, ...], ot
 def tensors_of(result: Any) -> tuple[Tensor, ...]:
     """A graph's results without the numbers among them, which both branches return alike."""
     return tuple([t for t in result if isinstance(t, Tensor)])
+
+
+class FunctionSpec(NamedTuple):
+    """What a custom Function's graphs mean: forward returns `results` tensors and then what it saves; `arguments` are the numbers of the
+    Function's arguments among the operands (-1: no tensor), `fixed` the results without a gradient, `read` the operands of backward."""
+
+    results: int
+    arguments: tuple[int, ...]
+    fixed: tuple[int, ...]
+    read: tuple[int, ...]
+
+
+class _Function(Function):
+    @staticmethod
+    def forward(ctx: Any, spec: FunctionSpec, forward_graph: Any, backward_graph: Any, *operands: Tensor) -> tuple[Tensor, ...]:
+        outs = forward_graph.forward(*operands)
+        ctx.spec, ctx.backward_graph, ctx.count = spec, backward_graph, len(operands)
+        ctx.save_for_backward(*outs[spec.results :], *[operands[i] for i in spec.read])
+        ctx.mark_non_differentiable(*[outs[i] for i in spec.fixed])
+        return tuple(outs[: spec.results])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        spec: FunctionSpec = ctx.spec
+        saved = ctx.saved_tensors
+        kept, read = saved[: len(saved) - len(spec.read)], saved[len(saved) - len(spec.read) :]
+        operands = dict(zip(spec.read, read, strict=True))
+        got = ctx.backward_graph.forward(
+            *[k for k in kept if k is not None], *grads, *[operands.get(i) for i in range(ctx.count)]
+        )
+        found: list[Any] = [None] * ctx.count
+        for i, g in zip(spec.arguments, got, strict=False):
+            if g is not None:
+                found[i] = g if found[i] is None else found[i] + g
+        return None, None, None, *found
+
+
+def function(spec: FunctionSpec, forward_graph: Any, backward_graph: Any, operands: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """A custom Function captured as graphs; without `backward_graph` no gradient was recorded."""
+    if backward_graph is None:
+        with no_grad():
+            return tuple(forward_graph.forward(*operands)[: spec.results])
+    return tuple(_Function.apply(spec, forward_graph, backward_graph, *operands))

@@ -1,0 +1,270 @@
+"""What programs use of the standard library and of torch's Python side, in one graph; custom Functions too."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import functools
+import operator
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tocha as torch
+import tocha.nn.functional as F
+from tests._dynamo.helpers import check
+from tocha import nn
+from tocha.autograd.function import once_differentiable
+from tocha.utils.checkpoint import checkpoint
+
+W = torch.tensor([0.5, -1.0, 2.0], requires_grad=True)
+
+
+class Vector:
+    def __init__(self, t: Any) -> None:
+        self.t = t
+
+    def __add__(self, other: Any) -> Vector:
+        return Vector(self.t + (other.t if isinstance(other, Vector) else other))
+
+    __radd__ = __add__
+
+
+@dataclasses.dataclass
+class Pair:
+    a: Any
+    b: int = 2
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+        self.tied = self.layers[0]
+
+
+NET = Net()
+
+
+@functools.lru_cache
+def width(n: int) -> int:
+    return 2 * n
+
+
+def sending(x: Any) -> Any:
+    def echo() -> Any:
+        got = yield 0
+        while True:
+            got = yield got * 2
+
+    echoing = echo()
+    next(echoing)
+    return echoing.send(x) + echoing.send(x + 1)
+
+
+def stack_of_contexts(x: Any) -> Any:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        y = stack.enter_context(contextlib.nullcontext(x * 2))
+    return y + x
+
+
+def decorated(x: Any) -> Any:
+    @torch.no_grad()
+    def twice(y: Any) -> Any:
+        return y * 2
+
+    return twice(x), x * 3
+
+
+def annotated(x: Any) -> Any:
+    def scale(k: typing.Optional[int] = None) -> int:  # noqa: UP045
+        return 3 if k is None else k
+
+    return x * scale()
+
+
+def masked(x: Any) -> Any:
+    y = x.clone()
+    y[y > 0.5] = 0
+    y[x[:, 0] < 0] = y.sum()
+    return y * x
+
+
+PROGRAMS: dict[str, Callable[[Any], Any]] = {
+    "send": sending,
+    "exit stack": stack_of_contexts,
+    "asdict": lambda x: x * dataclasses.asdict(Pair(1, 3))["b"],
+    "reflected operators": lambda x: (1 + Vector(x) + 2.5).t,
+    "cached function": lambda x: x * width(3),
+    "methodcaller": lambda x: operator.methodcaller("sum", 0)(x),
+    "hash": lambda x: x * (hash("a") == hash("a")) + hash((1, 2)) * 0,
+    "deepcopy": lambda x: (x * 1, copy.deepcopy([1, [2]]), copy.copy({"a": 1})),
+    "parameters": lambda x: x + sum(p.sum() for p in NET.parameters()) + len([n for n, _ in NET.named_modules()]),
+    "part of a Sequential": lambda x: NET.layers[:2](x) + NET.layers[1:](x),
+    "layers made inside": lambda x: nn.Sequential(nn.ReLU(), nn.Dropout(0.0), NET.tied)(x) + nn.GELU()(x),
+    "a decorator": decorated,
+    "annotations": annotated,
+    "types": lambda x: x.to(torch.promote_types(torch.int8, torch.float64)),
+    "checkpoint": lambda x: checkpoint(lambda y, k: F.dropout(y.sin(), 0.5) * k, x, k=2, use_reentrant=False),
+    "reentrant checkpoint": lambda x: checkpoint(lambda y: y.sin() * W, x, use_reentrant=True),
+    "masks": masked,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_graph(name: str) -> None:
+    check(PROGRAMS[name], torch.randn(2, 3).requires_grad_(name == "reentrant checkpoint"), fullgraph=True)
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "masks"])
+def test_gradients(name: str) -> None:
+    found = []
+    for f in (PROGRAMS[name], torch.compile(PROGRAMS[name], fullgraph=True)):
+        x = torch.linspace(-1, 1, 6).reshape(2, 3).requires_grad_()
+        torch.manual_seed(0)
+        f(x).pow(2).sum().backward()
+        found.append(x.grad)
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_layers_with_parameters_are_not_made_in_graphs() -> None:
+    def f(x: Any) -> Any:
+        return nn.Linear(3, 3)(x)
+
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"a Linear is made, with parameters.*make layers outside"):
+        torch.compile(f, backend="eager", fullgraph=True)(torch.ones(3))
+    torch._dynamo.reset()
+    check(f, torch.ones(3), graphs=None)
+
+
+# ---- custom Functions
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any, k: float) -> Any:
+        ctx.save_for_backward(x)
+        ctx.k = k
+        return x * k
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return g * ctx.k + 0 * x, None
+
+
+class Gate(torch.autograd.Function):
+    """Saves an input, an output and something between, keeps a tensor on ctx, and has a result without gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, w: Any) -> Any:
+        s = torch.sigmoid(x)
+        y, above = x * s * w, s > 0.5
+        ctx.save_for_backward(x, y, s, None)
+        ctx.mark_non_differentiable(above)
+        ctx.w = w
+        return y, above
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Any, _: Any) -> Any:
+        x, _y, s, nothing = ctx.saved_tensors
+        assert nothing is None
+        return g * (s + x * s * (1 - s)) * ctx.w, g * x * s if ctx.needs_input_grad[1] else None
+
+
+class Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Any) -> Any:
+        return x.round()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(inputs[0], output)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        x, y = ctx.saved_tensors
+        return g * (1 + (x - y).abs())
+
+
+class Reversed(torch.autograd.Function):
+    """The gradient's sign is changed; the result is a view of the input."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return -g
+
+
+def all_four(x: Any) -> Any:
+    y, above = Gate.apply(Scaled.apply(x, 3.0), W)
+    return Rounded.apply(y * 2).sum() + Reversed.apply(y * y).sum() + above.sum()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_functions(backend: str) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(all_four, backend=backend, fullgraph=True)
+    for _ in range(2):
+        x = torch.randn(2, 3, requires_grad=True)
+        want, got = all_four(x), compiled(x)
+        torch.testing.assert_close(got, want)
+        for a, b in zip(torch.autograd.grad(got, [x, W]), torch.autograd.grad(want, [x, W]), strict=True):
+            torch.testing.assert_close(a, b)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), all_four(x))
+
+
+def test_gradients_of_a_functions_gradient() -> None:
+    x = torch.tensor([0.3, 1.4], requires_grad=True)
+    found = []
+    for f in (lambda x: Rounded.apply(x * x).sum(), torch.compile(lambda x: Rounded.apply(x * x).sum(), fullgraph=True)):
+        (slope,) = torch.autograd.grad(f(x), x, create_graph=True)
+        found.append([slope.detach(), *torch.autograd.grad(slope.sum(), x)])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(b, a)
+
+
+def test_what_a_functions_backward_reads_is_guarded() -> None:
+    factor = [2.0]
+
+    class Times(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * factor[0]
+
+    compiled, x = torch.compile(lambda x: Times.apply(x), fullgraph=True), torch.ones(2, requires_grad=True)
+    for expected in (2.0, 5.0):
+        factor[0] = expected
+        assert torch.autograd.grad(compiled(x).sum(), x)[0].tolist() == [expected] * 2
+
+
+def test_functions_that_count_their_calls_run_in_plain_python() -> None:
+    class Counting(torch.autograd.Function):
+        calls = 0
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            Counting.calls += 1
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * 2
+
+    compiled = torch.compile(lambda x: Counting.apply(x) + 1)
+    for number in (1, 2, 3):
+        assert compiled(torch.ones(1, requires_grad=True)).item() == 3
+        assert Counting.calls == number

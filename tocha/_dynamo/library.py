@@ -1,0 +1,131 @@
+"""Rules for functions of the standard library and of this package that programs call in a trace: each means there what it means outside."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import operator
+import sys
+from typing import Any
+
+import tocha
+from tocha._dynamo import calls
+from tocha._dynamo.calls import rule
+from tocha._dynamo.exc import Break
+from tocha._dynamo.generators import Generator
+from tocha.dispatch.override import DisableTorchFunction
+from tocha.nn import Module, ModuleDict, ModuleList, Sequential
+from tocha.tensor import Tensor
+from tocha.utils import checkpoint as _checkpointing
+
+#: Arguments of `checkpoint` that say how to save and recompute, which a graph decides by itself.
+_HOW = frozenset(("use_reentrant", "determinism_check", "debug", "early_stop", "preserve_rng_state"))
+
+
+@rule(_checkpointing.checkpoint)
+def _checkpoint(vm: Any, args: Any, kwargs: Any) -> Any:
+    """The call: what is kept for backward and what is computed again is decided for the graph as a whole."""
+    if kwargs.get("context_fn") not in (None, _checkpointing.noop_context_fn):
+        raise Break("checkpoint with a context_fn")
+    with DisableTorchFunction():
+        if kwargs.get("use_reentrant") and not any(isinstance(a, Tensor) and a.requires_grad for a in args):
+            raise Break("a reentrant checkpoint of arguments that don't require gradients, whose results don't either")
+    return vm.call(args[0], args[1:], {k: v for k, v in kwargs.items() if k not in _HOW and k != "context_fn"})
+
+
+@rule(Generator.send)
+def _send(vm: Any, args: Any, kwargs: Any) -> Any:
+    return args[0].send(args[1])
+
+
+@rule(sys.exception)
+def _exception(vm: Any, args: Any, kwargs: Any) -> Any:
+    if vm.handled is not None:
+        raise Break("sys.exception() while an exception is handled")
+
+
+@rule(sys.exc_info)
+def _exc_info(vm: Any, args: Any, kwargs: Any) -> Any:
+    if vm.handled is not None:
+        raise Break("sys.exc_info() while an exception is handled")
+    return None, None, None
+
+
+def _of_data(*functions: Any) -> None:
+    """Functions that run as they are on builtin data."""
+    for function in functions:
+
+        @rule(function)
+        def run(vm: Any, args: Any, kwargs: Any, function: Any = function) -> Any:
+            if not all(map(calls.is_data, (*args, *kwargs.values()))):
+                raise Break(f"{calls.title(function)} of objects")
+            return function(*args, **kwargs)
+
+
+_of_data(hash, copy.copy, copy.deepcopy, tocha.promote_types, tocha.can_cast)
+
+
+@rule(operator.methodcaller)
+def _methodcaller(vm: Any, args: Any, kwargs: Any) -> Any:
+    made = operator.methodcaller(*args, **kwargs)
+    vm._noted(made)
+    return made
+
+
+def _about_functions(*functions: Any) -> None:
+    """Questions about functions' and classes' own kind."""
+    for function in functions:
+
+        @rule(function)
+        def ask(vm: Any, args: Any, kwargs: Any, function: Any = function) -> Any:
+            return function(*args)
+
+
+_about_functions(
+    inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isfunction, inspect.ismethod, inspect.isclass,
+)  # fmt: skip
+
+
+def cached(vm: Any, fn: Any, args: Any, kwargs: Any) -> Any:
+    """A call of a function under functools.lru_cache: what it gives for these data, which the cache says is always the same."""
+    if not all(map(calls.is_data, (*args, *kwargs.values()))):
+        raise Break(f"a call of {calls.title(fn)}, which keeps its results, with objects")
+    vm.world.constant(fn)
+    got = fn(*args, **kwargs)
+    if not calls.is_constant(got):
+        raise Break(f"{calls.title(fn)} keeps its results, and returns a {type(got).__name__}")
+    return got
+
+
+def stateless(vm: Any, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A layer of torch.nn made in a trace: one without parameters, or one that holds others; None for classes that are neither."""
+    if not calls.ours(lookup_module(cls)) or not _plain(args, kwargs, issubclass(cls, (Sequential, ModuleList, ModuleDict))):
+        return None
+    with DisableTorchFunction():
+        made = cls(*args, **kwargs)
+    own = [t for table in ("_parameters", "_buffers") for t in vars(made)[table].values() if t is not None]
+    inside = [m for m in made.children() if vm.world.source_of(m) is None and id(m) not in vm.layers]
+    if own or inside:
+        return None
+    vm.layers[id(made)] = made
+    vm._noted(made)
+    return made
+
+
+def lookup_module(cls: type) -> str:
+    """Where the class gets its `__init__` and `__setattr__` from."""
+    owner = next(c for c in cls.__mro__ if "__init__" in vars(c))
+    return owner.__module__ if calls.lookup(cls, "__setattr__") is calls.MODULE_SETATTR else ""
+
+
+def _plain(args: Any, kwargs: Any, holds: bool) -> bool:
+    def plain(v: Any) -> bool:
+        if holds and isinstance(v, Module):
+            return True
+        if holds and isinstance(v, (list, tuple)):
+            return all(map(plain, v))
+        if holds and isinstance(v, dict):
+            return all(isinstance(k, str) for k in v) and all(map(plain, v.values()))
+        return calls.is_data(v)
+
+    return all(map(plain, (*args, *kwargs.values())))
