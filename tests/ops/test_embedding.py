@@ -48,6 +48,18 @@ def test_bags():
     assert weighted.item() == 4.0
 
 
+def test_the_maximum_of_bags_sends_its_gradient_to_the_first_row_that_has_it():
+    w = torch.tensor([[1.0, 5.0], [2.0, 5.0], [2.0, 0.0], [9.0, 9.0]], requires_grad=True)
+    out = F.embedding_bag(torch.tensor([[0, 1, 2], [3, 2, 2]]), w, mode="max", padding_idx=3)
+    assert out.tolist() == [[2.0, 5.0], [2.0, 0.0]]
+    (out * torch.tensor([[1.0, 2.0], [4.0, 8.0]])).sum().backward()
+    assert w.grad.tolist() == [[0.0, 2.0], [1.0, 0.0], [4.0, 8.0], [0.0, 0.0]]
+    assert F.embedding_bag(torch.zeros(0, dtype=torch.int64), w, torch.tensor([0, 0]), mode="max").tolist() == [[0.0, 0.0]] * 2
+    for option in ("sparse", "scale_grad_by_freq"):
+        with pytest.raises(ValueError, match="max mode does not support"):
+            F.embedding_bag(torch.tensor([[0]]), w, mode="max", **{option: True})
+
+
 def test_one_hot():
     assert F.one_hot(torch.tensor([2, 0])).tolist() == [[0, 0, 1], [1, 0, 0]]
     assert F.one_hot(torch.zeros(0, dtype=torch.int64), 3).shape == (0, 3)

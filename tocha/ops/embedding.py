@@ -122,6 +122,9 @@ def embedding_bag(
     `offsets`; padding_idx is left out (torch docs: torch.nn.functional.embedding_bag)."""
     if mode not in ("sum", "mean", "max"):
         raise ValueError("mode has to be one of sum, mean or max")
+    if mode == "max" and (scale_grad_by_freq or sparse):
+        what = "scaling the gradient by the frequency" if scale_grad_by_freq else "sparse weights"
+        raise ValueError(f"max mode does not support {what}")
     if per_sample_weights is not None:
         if mode != "sum":
             raise NotImplementedError(
@@ -148,16 +151,14 @@ def embedding_bag(
         return prims.bag_sum(
             weight, indices, starts, per_sample_weights, padding_idx=pad, mean=mode == "mean", by_frequency=scale_grad_by_freq
         )
-    kind, count = weight.dtype, starts._a.shape[0] - 1
+    count = starts._a.shape[0] - 1
     bags = prims.bag_numbers(indices, starts, padding_idx=pad)
-    weight = prims.embedding(weight, indices, padding_idx=-1, by_frequency=scale_grad_by_freq)
-    if kind in dtypes.HALF:
-        weight = weight.to(dtypes.float32)
-    place = prims.bag_maximum_place(weight.detach(), bags, count=count)
-    if not weight._a.shape[0]:
-        return weight.new_zeros((count, weight._a.shape[1])).to(kind)
-    found = weight.gather(0, place.clamp(min=0))
-    return ON_TENSORS.where(place >= 0, found, found.new_zeros(())).to(kind)
+    if not indices._a.size:
+        return weight.new_zeros((count, weight._a.shape[1]))
+    rows = prims.embedding(weight.detach(), indices, padding_idx=-1, by_frequency=False)
+    place = prims.bag_maximum_place(rows.to(dtypes.float32) if rows.dtype in dtypes.HALF else rows, bags, count=count)
+    found = weight.gather(0, indices.index_select(0, place.clamp(min=0).reshape(-1)).reshape(place.shape).long())
+    return ON_TENSORS.where(place >= 0, found, found.new_zeros(()))
 
 
 @op("F")
