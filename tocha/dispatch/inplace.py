@@ -344,3 +344,21 @@ def resize_output(name: str, out: Tensor, shape: tuple[int, ...]) -> None:
     before = version.value
     out.resize_(shape)
     version.value = before  # the write that follows counts
+
+
+def fill_by_mask(input: Any, mask: Any, value: Any, rounded: Callable[[Any, Any], Any]) -> bool:
+    """`input[mask] = value` of one value where places can't be counted now (in a graph) or had better not be (on a GPU); False if it isn't
+    that. `rounded(value, input)` reads a number."""
+    a, lead = mask._a, len(mask._a.shape)
+    if a.__class__ is _ndarray or a.dtype.kind != "b" or not lead or a.shape != input._a.shape[:lead]:
+        return False
+    if isinstance(value, Tensor):
+        if value._a.size != 1 or value.ndim > 1:
+            return False
+        value = value.reshape(()).to(input.dtype)
+    elif not isinstance(value, (int, float, complex)):
+        return False
+    else:
+        value = rounded(value, input)
+    input.masked_fill_(mask.reshape(*a.shape, *(1,) * (input.ndim - lead)), value)
+    return True

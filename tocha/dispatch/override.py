@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tocha.backends import namespace
 from tocha.backends.meta import WrapperArray
 from tocha.device import CPU, device
 from tocha.dtypes import get_default_dtype
@@ -56,6 +57,12 @@ def classify(cls: type) -> None:
 def in_memory(*tensors: Any) -> bool:
     """Whether writing to these tensors' own arrays is all there is to change: they are no wrappers around others."""
     return not any(isinstance(t, Tensor) and (t.__class__ in HOLLOW or t.__class__ not in NO_DISPATCH) for t in tensors)
+
+
+def require(holds: Any, error: type[Exception], text: str) -> None:
+    """`error` unless every element of a condition is true: at once on the CPU, by graphs when they run."""
+    a = elements(holds)
+    namespace(a).require(a, error, text)
 
 
 def elements(tensor: Any) -> Any:

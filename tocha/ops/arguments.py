@@ -13,7 +13,6 @@ from tocha.backends.shared import number
 from tocha.backends.strides import settled, uneven
 from tocha.device import device as Device
 from tocha.device import get_default_device
-from tocha.dispatch.override import elements
 from tocha.dtypes import dtype as DType
 from tocha.tensor import Tensor
 
@@ -21,12 +20,6 @@ Shape = tuple[int, ...]
 #: A Python number, or a 0-d tensor without history: `dispatch.registry` makes it one before the operator is called.
 Number = Any
 _MOST = 2**63 - 1
-
-
-def require(holds: Tensor, error: type[Exception], text: str) -> None:
-    """`error` unless every element of a condition is true: at once on the CPU, by graphs when they run."""
-    a = elements(holds)
-    namespace(a).require(a, error, text)
 
 
 def integer(value: Any) -> int:

@@ -16,7 +16,7 @@ from tocha.autograd.mode import state
 from tocha.backends import cpu, namespace
 from tocha.backends.meta import MetaArray
 from tocha.backends.native import LEAST
-from tocha.dispatch.inplace import assign, check_writable, mutated
+from tocha.dispatch.inplace import assign, check_writable, fill_by_mask, mutated
 from tocha.dispatch.overlap import check_in_place, one_memory
 from tocha.dispatch.override import (
     FUNCTION_MODES,
@@ -402,29 +402,13 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         _setitem(input, index, value)
 
 
-def _fill_by_mask(input: Tensor, mask: Tensor, value: Any) -> bool:
-    """`input[mask] = value` of one value where places can't be counted now (in a graph) or had better not be (on a GPU)."""
-    a, lead = mask._a, len(mask._a.shape)
-    if a.__class__ is _ndarray or a.dtype != _BOOL or not lead or a.shape != input._a.shape[:lead]:
-        return False
-    if isinstance(value, Tensor):
-        if value._a.size != 1 or value.ndim > 1:
-            return False
-        value = value.reshape(()).to(input.dtype)
-    else:
-        _check_value(value, input)
-        value = _rounded(value, input)
-    input.masked_fill_(mask.reshape(*a.shape, *(1,) * (input.ndim - lead)), value)
-    return True
-
-
 def _setitem(input: Tensor, index: Any, value: Any) -> None:
     if input.__class__ in PLAIN and not INTERPRETERS:
         if index.__class__ in PLAIN:
             key = index._a
             if key.__class__ is _ndarray and key.ndim and key.dtype in (_BOOL, _INT64) and _put_plain(input, key, value):
                 return
-            if _fill_by_mask(input, index, value):
+            if fill_by_mask(input, index, value, _rounded):
                 return
         elif _is_basic(index) and _put_plain(input, index, value):
             return

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
+from tocha.dispatch.override import require
 from tocha.dispatch.promote import result_type
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import check_tensor, require
+from tocha.ops.arguments import check_tensor
 from tocha.prims import loss as prims
 from tocha.prims.activation import ON_TENSORS
 from tocha.prims.pointwise import broadcast_shapes

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tocha import dtypes
+from tocha.dispatch.override import require
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import check_tensor, require
+from tocha.ops.arguments import check_tensor
 from tocha.ops.distance import pairwise_distance
 from tocha.ops.loss import REDUCTIONS, read_reduction, reduced
 from tocha.prims.activation import ON_TENSORS
