@@ -132,3 +132,14 @@ def test_results_own_their_memory() -> None:
     assert len({t.untyped_storage().data_ptr() for t in [*first, *inputs]}) == len(first) + len(inputs)
     for a, b in zip(first, kept, strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_memory_that_a_view_of_another_type_shows_is_not_overwritten() -> None:
+    def function(x: Any, w: Any) -> Any:
+        h = x @ w
+        bits = h.view(torch.int32)
+        first = torch.sort(bits, 0)[0]
+        y = h * 2 + 1
+        return [first, y.cumsum(0), torch.sort(bits, 1)[0]]
+
+    compiled(function, tensors((20, 70), (70, 40)))

@@ -71,7 +71,7 @@ class _Writer:
             elif item.loops is not None:
                 self._product(item)
             else:
-                self._extern(item.node)
+                self._extern(item)
             self._free(position)
         returned = ", ".join("None" if n is None else self.known[n] for n in self.plan.outputs)
         head = "".join(f"{n.name}, " for n in self.placeholders)
@@ -240,7 +240,8 @@ class _Writer:
         outs, operands = ("".join(f"{self.known[n]}, " for n in nodes) for nodes in (item.fused.stored, item.fused.operands))
         self.lines.append(f"{function}({factors}, ({outs}), ({operands}))")
 
-    def _extern(self, node: Node) -> None:
+    def _extern(self, item: Extern) -> None:
+        node = item.node
         if node.target is operator.getitem:
             return  # taken apart where its operand is made
         if node.target is run.constant:
@@ -248,6 +249,9 @@ class _Writer:
             self.known[node] = self._global("constant", array)
             self.borrowed.add(self.known[node])
             return
+        fresh = prim_name(node) in _FRESH
+        if not fresh:  # its result may show an operand's memory
+            self.own.difference_update(item.reads)
         args = map_arg(node.args, lambda n: _Source(self._array(n)))
         function = calls.caller(node)
         dense = calls.is_dense(function)
@@ -259,7 +263,7 @@ class _Writer:
         if not isinstance(value, tuple):
             self.lines.append(f"{node.name} = {call}")
             self._check(node, dense)
-            if prim_name(node) in _FRESH:
+            if fresh:
                 self.own.add(node)
             return
         parts: dict[int, Node] = {n.args[1]: n for n in node.users}
