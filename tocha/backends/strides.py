@@ -10,9 +10,12 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tocha.backends.meta import MetaArray, contiguous_strides, is_dense
 
 Shape = tuple[int, ...]
+_ndarray = np.ndarray
 
 
 def uneven(operands: Sequence[Any]) -> bool:
@@ -95,11 +98,12 @@ def settled(result: Any, operands: Sequence[Any], xp: Any, common: Any = None) -
     return xp.restride(result, result.shape, want)
 
 
-#: Primitives whose results are row-major in torch whatever their inputs are; those in the second set keep channels_last memory.
+#: Primitives whose results are row-major in torch whatever their inputs are (`sum` and `mean` see to it themselves); those in the second
+#: set keep channels_last memory.
 ROW_MAJOR = frozenset((
     "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "cummax", "cummin", "cumprod", "cumsum", "kthvalue", "log_softmax",
-    "logcumsumexp", "logsumexp", "max_dim", "mean", "median_dim", "min_dim", "mode", "nanmedian_dim", "prod", "repeat", "softmax", "stack",
-    "std", "sum", "topk", "tril", "triu", "var", "vector_norm",
+    "logcumsumexp", "logsumexp", "max_dim", "median_dim", "min_dim", "mode", "nanmedian_dim", "prod", "repeat", "softmax", "stack",
+    "std", "topk", "tril", "triu", "var", "vector_norm",
 ))  # fmt: skip
 _ROWS_OR_CHANNELS = frozenset(("cat", "rms_norm", "roll", "standardize"))
 
@@ -113,6 +117,8 @@ def in_rows(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         got = function(*args, **kwargs)
+        if got.__class__ is _ndarray and got.flags.c_contiguous:
+            return got
         if got.__class__ is tuple:
             return tuple([ordered(g) for g in got])
         return ordered(got)

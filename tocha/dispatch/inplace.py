@@ -272,14 +272,15 @@ def write_out(
     """Run `function` and write its results into `out` (a tensor, or one for each result), resizing them if needed."""
     outs = out if isinstance(out, (tuple, list)) else (out,)
     tensors = [a for a in (*args, *kwargs.values(), *outs) if isinstance(a, Tensor)]
+    for o in outs:
+        if not isinstance(o, Tensor):
+            raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(o).__name__}")
     if state.grad and any(t._rg for t in tensors):
         raise RuntimeError(
             f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
             "requires grad."
         )
     for o in outs:
-        if not isinstance(o, Tensor):
-            raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(o).__name__}")
         if o._vc is UNCOUNTED:
             refuse_outside_inference(name)
         if name not in _ONE_VALUE and overlaps_itself(o):

@@ -110,8 +110,9 @@ def public(function: Callable[..., Any], name: str, module: str, out: str | None
             args, kwargs = _with_numbers(name, numbers, args, kwargs)
         try:
             return implementation(*args, **kwargs)
-        except AttributeError:
-            _check_tensors(function, name, args, kwargs)
+        except Exception as error:
+            if not isinstance(error, TypeError):
+                _check_types(function, name, args, kwargs)
             raise
 
     name_it(call, name, module)
@@ -158,18 +159,36 @@ def as_number(value: Tensor, name: str, where: str, kind: str = "Number") -> Any
     return value.item()
 
 
-def _check_tensors(function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """TypeError, in torch's words, if something other than a tensor was given where the signature says Tensor. Asked
-    only after a call failed on an attribute, so that good calls don't pay."""
+def _is_real(value: Any) -> bool:
+    return isinstance(value, (int, float, Tensor)) or hasattr(value, "__index__") or hasattr(value, "__float__")
+
+
+#: What annotations of parameters ask for, where torch asks as well.
+_WANTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "Tensor": ("Tensor", lambda v: isinstance(v, Tensor)),
+    "Tensor | None": ("Tensor", lambda v: v is None or isinstance(v, Tensor)),
+    "int": ("int", lambda v: hasattr(v, "__index__") and v.__class__ is not bool),
+    "int | None": ("int", lambda v: v is None or (hasattr(v, "__index__") and v.__class__ is not bool)),
+    "float": ("float", _is_real),
+    "bool": ("bool", lambda v: v.__class__ is bool),
+}
+
+
+def _check_types(function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """TypeError, in torch's words, if something was given of another type than the signature says. Asked only after a call
+    failed, so that good calls don't pay."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
     code = function.__code__
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    given = {**dict(zip(parameters, args, strict=False)), **kwargs}
+    given = {**dict(zip(parameters[: code.co_argcount], args, strict=False)), **kwargs}
     for position, parameter in enumerate(parameters, 1):
-        value = given.get(parameter)
-        if parameter in given and function.__annotations__.get(parameter) == "Tensor" and not isinstance(value, Tensor):
-            raise TypeError(
-                f"{name}(): argument '{parameter}' (position {position}) must be Tensor, not {type(value).__name__}"
-            ) from None
+        if parameter not in given:
+            continue
+        kind, fits = _WANTED.get(function.__annotations__.get(parameter, ""), ("", None))
+        if fits is not None and not fits(given[parameter]):
+            found = type(given[parameter]).__name__
+            raise TypeError(f"{name}(): argument '{parameter}' (position {position}) must be {kind}, not {found}") from None
 
 
 def name_it(call: Any, name: str, module: str) -> None:

@@ -38,6 +38,8 @@ def wrap_dim(dim: Any, ndim: int, name: str = "") -> int:
             raise TypeError(f"{name or 'operator'}(): argument 'dim' must be int, not {type(dim).__name__}") from None
     bound = ndim or 1
     if not -bound <= dim < bound:
+        if not -_MOST - 1 <= dim <= _MOST:
+            raise ValueError(f"{name or 'operator'}(): Overflow when unpacking long long: dim {dim}")
         where = f"{name}: " if name else ""
         raise IndexError(f"{where}Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {dim})")
     return dim + bound if dim < 0 else dim
