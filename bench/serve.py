@@ -8,9 +8,11 @@ A row that fails is answered with {"error": …}; the process lives on.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -27,6 +29,7 @@ class Server:
     def __init__(self, framework: str, threads: int) -> None:
         self.torch = importlib.import_module(framework)
         self.torch.set_num_threads(threads)
+        self.threads = threads
         self.step: Step = lambda: None
 
     def make(self, row: str, folder: str) -> dict[str, Any]:
@@ -42,6 +45,8 @@ class Server:
             np.save(Path(folder) / f"{number}.npy", (x.float() if x.element_size() == 2 else x).contiguous().numpy())
         del found, outputs, x
         self.time(1)
+        if self.threads > 1:
+            _pin()
         return {"outputs": number + 1, **self.time(1)}
 
     def time(self, count: int) -> dict[str, Any]:
@@ -59,6 +64,18 @@ class Server:
             return self.make(*arguments) if kind == "make" else self.time(int(arguments[0]))
         except Exception as error:  # whatever the framework raises is the row's result
             return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+
+
+def _pin() -> None:
+    """Keep the main thread on one CPU and the others on the rest, on both sides: where the system puts two of them on one CPU, as it does on a
+    machine that others use too, a row says nothing about its kernel."""
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
+    threads = [int(t) for t in os.listdir("/proc/self/task")] if len(cpus) > 1 else []
+    for number, thread in enumerate(t for t in threads if t != os.getpid()):
+        with contextlib.suppress(OSError):  # it has ended
+            os.sched_setaffinity(thread, {cpus[1 + number % (len(cpus) - 1)]})
+    if len(threads) > 1:
+        os.sched_setaffinity(os.getpid(), {cpus[0]})
 
 
 def main(framework: str, threads: str) -> None:
