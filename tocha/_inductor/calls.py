@@ -203,7 +203,7 @@ def _work(shape: tuple[int, ...]) -> Any:
     return np.array([shape[0], max(1, _PIECE // shape[1]), shape[1]], np.int64)
 
 
-_DTYPES = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64), "u64": np.dtype(np.uint64)}
+_DTYPES: dict[str, Any] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64), "u64": np.dtype(np.uint64)}
 
 
 def _reduced(name: str, type: str, count: int) -> Callable[[Any], Any]:

@@ -73,8 +73,7 @@ def direct(node: Node, accesses: list[Access], finish: bool) -> Direct | None:
     lead, m, n, k = found.lead, found.m, found.n, found.k
     dtype = node.meta["val"].dtype
     name = _native_products.NAMES[dtype]
-    steps = [tuple(x.steps[-2:]) for x in accesses]
-    steps = [s[::-1] if node.kwargs[t] else s for s, t in zip(steps, ("ta", "tb"), strict=True)]
+    steps = [_strides(access, node.kwargs[turned]) for access, turned in zip(accesses, ("ta", "tb"), strict=True)]
     left = accesses[0].steps[:-1]
     if _flat(node) and all(
         x == y * size for x, y, size in zip(left, left[1:], (*lead[1:], m), strict=False)
@@ -99,11 +98,17 @@ def direct(node: Node, accesses: list[Access], finish: bool) -> Direct | None:
     return Direct(main, held, _at_once(plan.work))
 
 
+def _strides(access: Access, turned: bool) -> tuple[int, int]:
+    """From row to row, and from column to column."""
+    row, column = access.steps[-2:]
+    return (column, row) if turned else (row, column)
+
+
 def _flat(node: Node) -> bool:
     return node.args[1].meta["val"].ndim == 2 and not node.kwargs["ta"]
 
 
-def _thin(name: str, dtype: Any, m: int, n: int, k: int, steps: list[Any]) -> Direct | None:
+def _thin(name: str, dtype: Any, m: int, n: int, k: int, steps: list[tuple[int, int]]) -> Direct | None:
     """For few rows: the right factor is read as it lies."""
     (a_row, a_k), (b_k, b_n) = steps
     dots = b_k == 1 or k == 1

@@ -233,6 +233,7 @@ class _Writer:
         return found
 
     def _product(self, item: Extern) -> None:
+        assert item.loops is not None
         self._stored(item)
         name = "_".join([item.node.name, *[n.name for n in item.fused.stored[:3]]])
         function = self._global(f"call_{name}", epilogues.caller(item, self.plan.has_memory(item.loops)))

@@ -7,7 +7,7 @@ it, small products, whose call costs less there, and complex ones.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -118,8 +118,8 @@ def _suits(a: Any, b: Any) -> bool:
 
 
 def finished(
-    a: Any, b: Any, end: Hole | None = None, operands: tuple[Any, ...] = (), outs: list[Any] | None = None
-) -> list[Any] | None:
+    a: Any, b: Any, end: Hole | None = None, operands: tuple[Any, ...] = (), outs: Sequence[Any] | None = None
+) -> Sequence[Any] | None:
     """a @ b over the last two dimensions, batches broadcast, through an epilogue: its results, or None if NumPy shall compute it.
 
     `operands`, and `outs` where the results have memory already, must lie as the epilogue has it, which isn't checked."""
@@ -208,8 +208,8 @@ def thin_kernel_of(name: str, dots: bool) -> Any:
 
 
 def _thin(
-    name: str, a: Any, b: Any, dots: bool, end: Hole | None, operands: tuple[Any, ...], outs: list[Any] | None
-) -> list[Any] | None:
+    name: str, a: Any, b: Any, dots: bool, end: Hole | None, operands: tuple[Any, ...], outs: Sequence[Any] | None
+) -> Sequence[Any] | None:
     """`finished` of few rows."""
     if odd(a) or odd(b):
         return None

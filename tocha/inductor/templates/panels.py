@@ -155,14 +155,14 @@ def _transposed(f: Function, p: Packer, width: int) -> None:
         with f.when(whole < steps):
             for step, line in enumerate(square(whole, f["k"] - whole * p.each)):
                 v.store(line, v.at(aside, step * g.lanes))
-            with f.loop(whole, steps) as step:
-                v.store(v.load(v.at(aside, (step - whole) * g.lanes)), v.at(to, step * width))
+            with f.loop(whole, steps) as rest:
+                v.store(v.load(v.at(aside, (rest - whole) * g.lanes)), v.at(to, rest * width))
 
     if groups == 1:
         group(Value(f, "0"))
     else:
-        with f.loop(0, f.opaque(groups)) as number:
-            group((groups - 1 - number) * g.lanes)
+        with f.loop(0, f.opaque(groups)) as count:
+            group((groups - 1 - count) * g.lanes)
 
 
 def _copied(f: Function, p: Packer, width: int) -> None:
