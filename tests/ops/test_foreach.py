@@ -144,6 +144,31 @@ def test_what_one_row_writes_and_another_reads_is_done_in_order():
     assert (a == 8).all() and (b == 5).all()
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_rows_that_overlap_are_done_one_after_the_other(order):
+    before = tocha.get_num_threads()
+    tocha.set_num_threads(2)
+    try:
+        x = tocha.ones(400_000)
+        rows = [x[:120_000], x[200_000:320_000], x[60_000:260_000]]
+        for _ in range(20):
+            tocha._foreach_mul_([rows[i] for i in order], 2.0)
+            tocha._foreach_mul_([rows[i] for i in order], 0.5)
+        tocha._foreach_mul_([rows[i] for i in order], 2.0)
+    finally:
+        tocha.set_num_threads(before)
+    expected = tocha.ones(400_000)
+    for start, stop, value in (
+        (0, 60_000, 2),
+        (60_000, 120_000, 4),
+        (120_000, 200_000, 2),
+        (200_000, 260_000, 4),
+        (260_000, 320_000, 2),
+    ):
+        expected[start:stop] = value
+    assert tocha.equal(x, expected)
+
+
 def test_leaves_that_require_gradients_are_refused_and_others_recorded():
     leaf = tocha.ones(3, requires_grad=True)
     with pytest.raises(RuntimeError, match="leaf"):
@@ -163,3 +188,8 @@ def test_norms_of_a_list_are_those_of_its_tensors(ord, dtype):
         )
     x[1][0, 0] = float("nan")
     assert tocha.isnan(tocha._foreach_norm(x, ord)[1]) and not tocha.isnan(tocha._foreach_norm(x, ord)[0])
+
+
+def test_functions_with_parameters_are_no_single_kernel():
+    got = torch._foreach_round([torch.tensor([1.6]), torch.tensor([-0.4, 2.5])])
+    assert [x.tolist() for x in got] == [[2.0], [-0.0, 2.0]]

@@ -150,6 +150,9 @@ buffer:
   br i1 %written, label %rows, label %buffer.next
 rows:
   %i = phi i64 [ 0, %buffer ], [ %i1, %row.next ]
+  ; rows before this one lie from %bottom to below %top
+  %top = phi i64 [ 0, %buffer ], [ %top1, %row.next ]
+  %bottom = phi i64 [ -1, %buffer ], [ %bottom1, %row.next ]
   %more = icmp slt i64 %i, %n
   br i1 %more, label %row, label %buffer.next
 row:
@@ -160,7 +163,14 @@ row:
   %low.at = getelementptr i64, ptr %row.at, i64 %slot
   %low = load i64, ptr %low.at
   %high = add i64 %low, %bytes
-  br label %others
+  %above = icmp uge i64 %low, %top
+  %below = icmp ule i64 %high, %bottom
+  %outside = or i1 %above, %below
+  %higher = icmp ugt i64 %high, %top
+  %lower = icmp ult i64 %low, %bottom
+  %top1 = select i1 %higher, i64 %high, i64 %top
+  %bottom1 = select i1 %lower, i64 %low, i64 %bottom
+  br i1 %outside, label %row.next, label %others
 others:
   %j = phi i64 [ 0, %row ], [ %j1, %other ]
   %before = icmp slt i64 %j, %i
