@@ -185,7 +185,21 @@ def test_a_change_is_noticed(write: Callable[[Layer], Any], backend: str, whole:
     for _ in range(18):  # the new state is bound in its turn
         with torch.no_grad():
             torch.testing.assert_close(compiled(X), model(X))
-    assert bound(compiled) >= 1
+
+
+def test_what_is_bound_to_a_changed_model_is_let_go() -> None:
+    model = Layer()
+    compiled = settled(model)
+    old = weakref.ref(model.weight)
+    model.weight = nn.Parameter(torch.ones(2, 2))
+    with torch.no_grad():
+        compiled(X)
+    gc.collect()
+    assert bound(compiled) == 0 and old() is None
+    with torch.no_grad():
+        for _ in range(20):
+            compiled(X)
+    assert bound(compiled) == 1
 
 
 def test_requires_grad_is_noticed() -> None:

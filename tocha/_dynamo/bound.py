@@ -22,7 +22,7 @@ _LONGEST = 256  # calls between two attempts to bind a segment
 
 @dataclasses.dataclass(slots=True)
 class Bound:
-    """`check(local, None)` is (tensors for the graph, what the epilogue is given), or the number of what failed."""
+    """`check(local, None)` is (tensors for the graph, what the epilogue is given), or the number of what failed: `last` for the words."""
 
     segment: Segment
     environment: Any
@@ -30,6 +30,7 @@ class Bound:
     graph: Callable[..., Any] | None
     anchors: list[Any]
     prologue: Prologue
+    last: int
 
 
 def met(program: Program, segment: Segment, local: dict[str, Any]) -> None:
@@ -62,6 +63,14 @@ def _bind(program: Program, segment: Segment, local: dict[str, Any]) -> Bound | 
         program.bound = tuple([b for b in program.bound if b is not bound])
 
     anchors = [weakref.ref(v, gone) for v in settled.anchors.values() if not isinstance(v, types.CellType)]
-    bound = Bound(segment, segment.environment, prologue.call, segment.graph if graph is None else graph, anchors, prologue)
+    bound = Bound(
+        segment,
+        segment.environment,
+        prologue.call,
+        segment.graph if graph is None else graph,
+        anchors,
+        prologue,
+        len(prologue.words) - 1,
+    )
     given = bound.check(local, None)
     return bound if given.__class__ is tuple else None

@@ -104,6 +104,8 @@ class Program:
         for bound in self.bound:
             given = bound.check(local, None)
             if given.__class__ is not tuple or bound.environment != around:
+                if given == bound.last:  # words that differ never come back
+                    self.bound = tuple([b for b in self.bound if b is not bound])
                 continue
             segment, outs = bound.segment, ()
             if bound.graph is not None:

@@ -75,8 +75,9 @@ class Settled:
             return name in ("__self__", "__func__", "start", "stop", "step")
         if isinstance(obj, Tensor):
             return False
+        look: Any = kind.__getattribute__
         if kind is not types.ModuleType and (
-            kind.__getattribute__ is not object.__getattribute__ or hasattr(type(_defined(kind, name)), "__set__")
+            look is not object.__getattribute__ or hasattr(type(_defined(kind, name)), "__set__")
         ):
             return False
         own = words.own(obj)
@@ -93,13 +94,13 @@ class Settled:
             return words.add_class(value)
         if condition in ("type({v}) is {c0} and {v} == {c1}", "type({v}) is {c0} and repr({v}) == {c1}"):
             return kind in g.literal_types() or kind in (Size, device, range)
-        if condition in ("len({v}) == {c0}", "[*{v}] == {c0}", "[*map(type, {v})] == {c0}"):
-            return kind is tuple or (words.add_dict(value) if kind is dict else kind is list and words.add_list(value))
         if condition == "{c0} not in {v}.__dict__" and not isinstance(value, (type, Tensor)):
             own = words.own(value)
             return own is not None and words.add_dict(own)
         if condition == "not {c0}":
-            return words.add_dict(constants[0])
+            value, kind, condition = constants[0], type(constants[0]), "len({v}) == {c0}"
+        if condition in ("len({v}) == {c0}", "[*{v}] == {c0}", "[*map(type, {v})] == {c0}"):
+            return kind is tuple or (words.add_dict(value) if kind is dict else kind is list and words.add_list(value))
         if condition == "{v}.__dict__[{c0}] is {c1}":
             return isinstance(value, type) and words.add_version(value)
         if condition == g.SAME_CODE and kind is types.FunctionType:  # nobody can set __globals__

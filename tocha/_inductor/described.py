@@ -116,7 +116,7 @@ class Part:
 
     def _call(self, node: Node) -> str:
         target: Any = node.target
-        name = _FUNCTIONS.get(target) or getattr(target, "name", "")
+        name: Any = _FUNCTIONS.get(target) or getattr(target, "name", "")
         if target not in _FUNCTIONS and (
             REGISTRY.get(name) is not target or not (target.impl.__module__ or "").startswith("tocha.")
         ):
