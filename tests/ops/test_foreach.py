@@ -191,5 +191,5 @@ def test_norms_of_a_list_are_those_of_its_tensors(ord, dtype):
 
 
 def test_functions_with_parameters_are_no_single_kernel():
-    got = torch._foreach_round([torch.tensor([1.6]), torch.tensor([-0.4, 2.5])])
+    got = tocha._foreach_round([tocha.tensor([1.6]), tocha.tensor([-0.4, 2.5])])
     assert [x.tolist() for x in got] == [[2.0], [-0.0, 2.0]]

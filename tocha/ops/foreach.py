@@ -164,7 +164,7 @@ _MANY = 1 << 15  # elements of which a kernel may run rows out of order
 def _elements(form: tuple[str, str]) -> Callable[..., Any] | None:
     """What an operator does to elements, if a kernel over lists can do it."""
     found = _ELEMENTS.get(form)
-    if found is None and form[0] in PRIMS and "n" not in form[1]:
+    if found is None and form[0] in PRIMS and "n" not in form[1] and not PRIMS[form[0]].parameters:
         return lambda o, *x: o.applied(form[0], *x)
     return found
 
