@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from bench.networks import LIMIT, NETWORKS
+
 Step = Callable[[], Any]
 
 
@@ -181,6 +183,7 @@ _conv_cases("conv_1x1_256x64_56", (1.05, 1.2, 1.2), (1, 256, 56, 56), 64, 1)
 _conv_cases("conv_7x7_3x64_224", (1.05, 1.2, 1.2), (1, 3, 224, 224), 64, 7, stride=2, padding=3)
 _conv_cases("conv_depthwise_3x3_144_56", (1.0, 1.0, 1.0), (1, 144, 56, 56), 144, 3, padding=1, groups=144)
 _conv_cases("conv_3x3_512x512_7_batch_8", (1.05, 1.2, 1.2), (8, 512, 7, 7), 512, 3, padding=1)
+CASES.update({name: Case(make, LIMIT) for name, make in NETWORKS.items()})
 
 
 @case()
