@@ -114,3 +114,8 @@ def test_own_tables_shadow_nothing_by_accident() -> None:
     assert not (public | flags) & {
         n for n in vars(cuda) if inspect.isfunction(vars(cuda)[n]) and vars(cuda)[n].__module__ == cuda.__name__
     }
+
+
+def test_names_that_python_has_stay_pythons_in_the_cpu_namespace():
+    assert cpu.max is np.max
+    assert "max" not in vars(cpu)

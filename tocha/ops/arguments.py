@@ -74,7 +74,7 @@ def shape_of(size: Sequence[Any], name: str = "") -> Shape:
     """Sizes given as `f(2, 3)` or `f((2, 3))`, as a tuple of ints."""
     if len(size) == 1 and isinstance(size[0], (tuple, list)):
         size = size[0]
-    shape = []
+    shape: list[int] = []
     for n in size:
         if n.__class__ is not int:
             try:
