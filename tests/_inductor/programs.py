@@ -206,7 +206,7 @@ def product(name: str, x: Any, y: Any, n: int) -> Any:
     """A product with a matrix of n columns, or of a batch of two."""
     x = real(x).float() if x.dim() else real(x).float().reshape(1)
     k = x.shape[-1]
-    weight = (torch.arange(n * k).float() * 0.7 + real(y).float().mean() * 0.1).sin().reshape(n, k) / k**0.5
+    weight = (torch.arange(n * k).float() * 0.7 + real(y).float().sigmoid().mean()).sin().reshape(n, k) / k**0.5
     if name == "linear":
         return torch.nn.functional.linear(x, weight, torch.arange(n) * 0.1)
     if name == "matmul":

@@ -64,6 +64,7 @@ _INLINED_OURS = (
     "tocha.demo",
     "tocha._dynamo.verify",
     "tocha._dynamo.functions",
+    "tocha._checks",
     "tocha._higher_order_ops",
     "tocha.utils._pytree",
 )
@@ -105,7 +106,7 @@ def lookup(cls: type, name: str) -> Any:
 def python_method(obj: Any, name: str) -> Any:
     """A special method that a class defines in Python, None otherwise."""
     kind = type(obj)
-    if kind in (Size, Generator, VaryingSize, Sizes):
+    if kind in (Size, Generator, VaryingSize, Sizes) or getattr(kind, "of_graph", False):
         return None
     found = lookup(kind, name)
     return found if isinstance(found, types.FunctionType) else None

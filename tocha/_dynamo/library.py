@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import tocha
+from tocha import _checks
 from tocha._dynamo import calls
 from tocha._dynamo.calls import rule
 from tocha._dynamo.exc import Break
@@ -63,6 +64,12 @@ def _of_data(*functions: Any) -> None:
 
 
 _of_data(hash, copy.copy, copy.deepcopy, tocha.promote_types, tocha.can_cast)
+
+
+@rule(_checks.assert_all)
+def _assert_all(vm: Any, args: Any, kwargs: Any) -> None:
+    vm.recorder.graph.call_function(_checks.assert_all, (vm.recorder.argument(args[0]), args[1]))
+    vm.recorder.calls += 1
 
 
 @rule(operator.methodcaller)

@@ -18,6 +18,7 @@ from typing import Any
 from tocha._dynamo import guards as g
 from tocha._dynamo.frame import NULL, Frame
 from tocha._dynamo.generators import Generator
+from tocha._dynamo.scalars import Scalar
 from tocha._dynamo.sizes import Sizes, VaryingSize
 from tocha._dynamo.source import Constants, Source
 from tocha._dynamo.tracer import Inlined
@@ -94,6 +95,8 @@ class Rebuilder:
             return self._tensor(v)
         if kind is VaryingSize:
             return self._size(v)
+        if kind is Scalar:
+            return f"{self.value(v.t)}.item()"
         if isinstance(v, _IDENTICAL) and not is_bound(v):
             return self.constants.name(v)
         if kind in g.literal_types() or isinstance(v, (Size, device, range)):

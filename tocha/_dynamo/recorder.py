@@ -48,6 +48,8 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 _REFLECTED = {f"__r{name[2:]}": op for name, op in _OPERATORS.items()}
 _WRITES = frozenset(name for name in _OPERATORS if name.startswith("__i") and name != "__invert__") | {"__setitem__"}
+#: What to do about values that exist only when a graph runs.
+REMEDY = "keep shapes fixed (masks, torch.where) and compute with tensors, or leave out fullgraph=True"
 #: Functions of tensors that return no tensor, and the same whatever the sizes are.
 _SIZELESS = frozenset(
     (
@@ -82,6 +84,7 @@ class Recorder(BaseTorchFunctionMode):
         self.outer: set[int] = set()  # memory of inputs
         self.writes = False  # whether the graph writes to it
         self.varying = False  # whether some sizes are only examples
+        self.scalars = False  # whether numbers that only the graph knows may be asked for
         self.grad = bool(mode.state.grad)
         self.where: Callable[[], str] | None = None
 
@@ -167,6 +170,10 @@ class Recorder(BaseTorchFunctionMode):
             return {k: self.argument(v) for k, v in a.items()}
         if kind is slice:
             return slice(self.argument(a.start), self.argument(a.stop), self.argument(a.step))
+        if getattr(kind, "of_graph", False):
+            raise Break(
+                "a number that exists only when the graph runs is given to a function (as a size, an index or a bound)", REMEDY
+            )
         raise Break(f"a {kind.__name__} is given to a function of the graph")
 
     def record(self, func: Any, name: str, given: tuple[Any, Any], out: Any, wrote: list[Any]) -> None:

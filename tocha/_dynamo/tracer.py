@@ -10,13 +10,14 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from tocha._dynamo import calls, config, library
+from tocha._dynamo import calls, config, library, scalars
 from tocha._dynamo.attributes import Attributes
 from tocha._dynamo.bytecode import decode
 from tocha._dynamo.exc import Break, Refused, Restart
 from tocha._dynamo.frame import NULL, PUSHED, Frame, bind, is_generator
 from tocha._dynamo.generators import Generator
 from tocha._dynamo.guards import check_is
+from tocha._dynamo.recorder import REMEDY
 from tocha._dynamo.sizes import VaryingSize
 from tocha._dynamo.world import COPIED, DELETED, Known, Unentered, World
 from tocha.aot.trace import DataDependent
@@ -81,7 +82,7 @@ class Tracer(Attributes):
     def unwind(self, error: BaseException) -> None:
         """Exceptions of plain Python that a traced frame handles go there; others are for the real run to raise."""
         if isinstance(error, DataDependent):
-            raise Break(str(error)) from error
+            raise Break(str(error), REMEDY) from error
         name = decode(self.frames[-1].code).instructions[self.frames[-1].ip - 1].name
         handled = any(decode(f.code).handlers[f.ip - 1] is not None for f in self.frames[self._base :])
         if self.nesting == 0 and not handled:
@@ -179,6 +180,8 @@ class Tracer(Attributes):
 
     def operate(self, op: Callable[..., Any], *operands: Any) -> Any:
         for a in operands:
+            if a.__class__ is scalars.Scalar:
+                return scalars.operate(op, operands)
             if calls.has_python_operators(a):
                 return self.dunder(op, operands)
         if any(self.opaque(a) for a in operands) and not (op in (operator.eq, operator.ne) and calls.by_identity(operands)):
