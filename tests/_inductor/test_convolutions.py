@@ -41,6 +41,10 @@ def test_winograd_serves_inference_only(by_winograd: list[Any]) -> None:
         call = runtime.compile(conv, [x, w, b], compile_graph)
         torch.testing.assert_close(call(x, w, b), conv(x, w, b))
     assert len(by_winograd) == 1
+    with torch.no_grad(), torch._inductor.config.patch(emulate_precision_casts=True):
+        call = runtime.compile(conv, [x, w, b], compile_graph)
+        assert (call(x, w, b)[0] == conv(x, w, b)[0]).all()
+    assert len(by_winograd) == 1
     w.requires_grad_()
     call = runtime.compile(conv, [x, w, b], compile_graph)
     assert (call(x, w, b)[0] == conv(x, w, b)[0]).all()

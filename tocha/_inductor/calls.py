@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tocha._inductor import config
 from tocha._inductor.nodes import own_of, prim_name, shape_of
 from tocha.aot import run
 from tocha.backends import _native_conv, _native_products, cpu
@@ -160,9 +161,9 @@ def plain_convolution(node: Node) -> bool:
 
 
 def by_winograd(node: Node) -> bool:
-    """Whether Winograd's algorithm is tried first: in inference, where it pays."""
+    """Whether Winograd's algorithm is tried first: in inference, where it pays, unless eager mode's rounding is wanted."""
     x, weight, _ = node.args
-    if node.graph.meta.get("part") != "inference":
+    if node.graph.meta.get("part") != "inference" or config.get("emulate_precision_casts"):  # type: ignore[attr-defined]
         return False
     suits = _native_conv.suits_winograd
     return suits(x.meta["val"], weight.meta["val"], sizes=shape_of(node)[2:], kept=_is_packed_once(node), **node.kwargs)
