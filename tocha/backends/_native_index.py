@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tocha import threads
 from tocha.backends import native
 from tocha.backends._native_prims import FLOAT_NP
 
@@ -20,6 +21,7 @@ _BITS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: 
 _COMPUTED = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.uint8))
 _UNSIGNED = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 _PIECE = 16384  # elements worth a thread's while
+_LINE, _SHARED = 64, 1 << 17  # bytes of rows that NumPy copies as fast as a kernel, on one thread or up to so many in all
 _INDEX = frozenset((np.dtype(np.int64), np.dtype(np.int32)))
 
 
@@ -155,6 +157,9 @@ def _few(a: Any, indices: Sequence[Any], dims: Shape) -> bool:
 def _taken(input: Any, indices: Sequence[Any], dims: Shape) -> Any:
     if _few(input, indices, dims):
         return None
+    if dims == (0,) and input.flags.c_contiguous and input.strides[0] >= _LINE and indices[0].dtype in _INDEX:
+        if indices[0].size * input.strides[0] <= _SHARED or threads.get_num_threads() == 1:
+            return input.take(indices[0], 0)  # which copies row by row, and looks at the indices meanwhile
     known = _from_front(indices, [input.shape[d] for d in dims])
     if known is None:
         return None
