@@ -37,8 +37,8 @@ class Scalar:
     def _asked(self, *unused: Any) -> Any:
         raise Break("the value of a number is asked for that exists only when the graph runs", REMEDY)
 
-    __bool__ = __index__ = __int__ = __float__ = __hash__ = __format__ = _asked  # type: ignore[assignment]
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _asked  # type: ignore[assignment]
+    __bool__ = __index__ = __int__ = __float__ = __hash__ = __format__ = _asked
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _asked
 
 
 def scalar_of(vm: Any, t: Tensor) -> Scalar:

@@ -212,9 +212,18 @@ def build(kernel: Kernel, grain: int) -> Callable[..., None]:
     return assemble(kernel, DECLARATIONS + _entry(kernel, grain), {})
 
 
+def source(kernel: Kernel, grain: int) -> str:
+    """The module that `build` compiles."""
+    return DECLARATIONS + _entry(kernel, grain) + _internal(kernel)
+
+
+def _internal(kernel: Kernel) -> str:
+    return generate(kernel, jit.has_fma()).replace("define void @", "define internal void @")
+
+
 def assemble(kernel: Kernel, text: str, symbols: dict[str, int]) -> Callable[..., Any]:
     """The builtin `entry` of a module that holds `kernel` and `text`, which may refer to what `DECLARATIONS` and `symbols` name."""
-    text += generate(kernel, jit.has_fma()).replace("define void @", "define internal void @")
+    text += _internal(kernel)
     imports = {**known_symbols(), **symbols}
     for node in walk((*kernel.body, *kernel.finish)):
         if isinstance(node, CallNode):

@@ -52,8 +52,44 @@ def binding() -> Any:
     return llvm
 
 
-@functools.cache
+class Target(NamedTuple):
+    """What code is for, in LLVM's names: `x86_64-unknown-linux-gnu`, `skylake-avx512`, `+avx512f,…`."""
+
+    triple: str
+    cpu: str
+    features: str
+
+
+class _Other(threading.local):
+    """The target of this thread, if it isn't this machine."""
+
+    target: Target | None = None
+
+
+_other = _Other()
+
+
+@contextlib.contextmanager
+def targeting(target: Target) -> Iterator[None]:
+    """Inside, this thread prints and compiles kernels for another CPU, and loads none."""
+    llvm = binding()
+    with LOCK:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    before, _other.target = _other.target, target
+    try:
+        yield
+    finally:
+        _other.target = before
+
+
 def host() -> tuple[str, str, str]:
+    """Triple, CPU and features that kernels are compiled for: this machine's, but for `targeting`."""
+    return _other.target or _host()
+
+
+@functools.cache
+def _host() -> tuple[str, str, str]:
     """Triple, CPU and features kernels are compiled for; `TOCHA_ISA=avx2` or `sse` does without newer instructions of an x86 CPU."""
     llvm = binding()
     features = llvm.get_host_cpu_features().flatten().split(",")
@@ -158,6 +194,8 @@ def noting(loads: list[Loaded]) -> Iterator[None]:
 def load(text: str, exports: tuple[str, ...], imports: dict[str, int]) -> list[int]:
     """Addresses of the functions `exports` of a module, compiled unless the cache has it. `imports` are symbols by address."""
     with LOCK:
+        if _other.target is not None:
+            raise CompileError(f"a kernel for {_other.target.cpu} can't run here")
         key = cache.key_of(text, versions(), *host())
         found = load_object(key, exports, imports)
         if found is None:

@@ -83,10 +83,14 @@ class Geometry:
         return range(self.granule, self.rows + 1, self.granule)
 
 
-@functools.cache
 def geometry(scalar: str) -> Geometry:
     """The tile for this machine: as many accumulators as leave a few registers free."""
-    triple, _, features = jit.host()
+    return _geometry(scalar, jit.host())
+
+
+@functools.cache
+def _geometry(scalar: str, target: tuple[str, str, str]) -> Geometry:
+    triple, _, features = target
     has = set(features.split(","))
     if "+avx512f" in has:
         size, rows, granule = 64, 12, 4
