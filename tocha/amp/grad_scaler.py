@@ -46,11 +46,11 @@ def _scale(tensors: list[Tensor], factor: Tensor) -> None:
 
 
 def _not_finite(tensors: list[Tensor]) -> Tensor:
-    """Whether an element of tensors on one device is infinite or NaN."""
+    """1.0 if an element of tensors on one device is infinite or NaN, else 0.0."""
     sums = reduced("not_finite", tensors)
     if sums is not None:
-        return tocha.tensor(bool((sums != 0).any()))  # type: ignore[operator]
-    return tocha.stack([(~t.isfinite()).any() for t in tensors]).any()
+        return tocha.tensor(float(sums.any()))
+    return tocha.stack([(~t.isfinite()).any() for t in tensors]).any().to(tocha.float32)
 
 
 class GradScaler:
@@ -121,9 +121,10 @@ class GradScaler:
                 where, dtype = column[0].device, column[0].dtype
                 if not allow_fp16 and dtype is tocha.float16:
                     raise ValueError("Attempting to unscale FP16 gradients.")
-                bad = _not_finite(column).to(tocha.float32)
+                bad = _not_finite(column)
                 found[where] = bad if where not in found else tocha.maximum(found[where], bad)
-                _scale(column, inv_scale.to(device=where, dtype=dtype))
+                own = dtype is inv_scale.dtype and where == inv_scale.device
+                _scale(column, inv_scale if own else inv_scale.to(device=where, dtype=dtype))
         return found
 
     def unscale_(self, optimizer: Any) -> None:
