@@ -89,7 +89,7 @@ def for_device(where: device) -> Any:
     if where.type == "cuda":
         from tocha.backends import cuda
 
-        cuda.require(where)
+        cuda.require_device(where)
         return cuda
     raise RuntimeError(f"device '{where}' is not supported: tocha has cpu, cuda and meta")
 

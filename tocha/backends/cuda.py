@@ -39,7 +39,7 @@ BYTES = {
 _BITS = {**BYTES, np.dtype(ml_dtypes.bfloat16): np.dtype(np.uint16)}
 
 
-def require(where: device) -> None:
+def require_device(where: device) -> None:
     """An error in words when `where` can't be used on this machine: AssertionError without CuPy, as a torch built without CUDA."""
     if cupy is None:
         raise AssertionError(

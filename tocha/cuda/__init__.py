@@ -83,7 +83,7 @@ def is_initialized() -> bool:
 
 def init() -> None:
     """Load the backend; RuntimeError says what is missing."""
-    _backend.require(_device("cuda"))
+    _backend.require_device(_device("cuda"))
 
 
 def _runtime() -> Any:
@@ -100,7 +100,7 @@ def _index(where: Any) -> int:
         raise ValueError(f"Expected a cuda device, but got: {found}")
     if found.index is None:
         return current_device()
-    _backend.require(found)
+    _backend.require_device(found)
     return found.index
 
 

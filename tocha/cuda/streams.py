@@ -11,7 +11,7 @@ __all__ = ["Event", "Stream", "StreamContext", "current_stream", "default_stream
 
 
 def _cuda() -> Any:
-    _backend.require(_device("cuda"))
+    _backend.require_device(_device("cuda"))
     return _backend.cupy.cuda
 
 
