@@ -136,7 +136,7 @@ def test_cuda_draws_the_cpus_numbers_from_its_own_stream() -> None:
     cuda = torch.device("cuda", 0)
     try:
         stream = default_for(cuda).engine
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:
         pytest.skip(str(error))
     torch.manual_seed(4)
     assert stream.draw32(3).tolist() == torch.default_generator.engine.draw32(3).tolist()
