@@ -64,6 +64,7 @@ _INLINED_OURS = (
     "tocha.demo",
     "tocha._dynamo.verify",
     "tocha._dynamo.functions",
+    "tocha._dynamo.transforms",
     "tocha._checks",
     "tocha._higher_order_ops",
     "tocha.utils._pytree",

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 import tocha
-from tocha import _checks
+from tocha import _checks, settings
 from tocha._dynamo import calls
 from tocha._dynamo.calls import rule
 from tocha._dynamo.exc import Break
@@ -64,6 +64,12 @@ def _of_data(*functions: Any) -> None:
 
 
 _of_data(hash, copy.copy, copy.deepcopy, tocha.promote_types, tocha.can_cast)
+
+
+@rule(settings._assert)
+def _assert(vm: Any, args: Any, kwargs: Any) -> None:
+    if not vm.truth(args[0]):
+        raise AssertionError(*args[1:])
 
 
 @rule(_checks.assert_all)

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tocha._dynamo import config, control, functions, library, opcodes, report, rules, subgraphs
+from tocha._dynamo import config, control, functions, library, opcodes, report, rules, subgraphs, transforms
 from tocha._dynamo.backends import Backend, compile_graph, freezes
 from tocha._dynamo.bound import Bound, met
 from tocha._dynamo.exc import (
@@ -46,7 +46,7 @@ from tocha.tensor import Tensor
 
 #: The stance in force: "default", "force_eager", "eager_on_recompile" or "fail_on_recompile".
 stance = ["default"]
-assert opcodes and control and rules and subgraphs and library and functions  # their functions register themselves
+assert opcodes and control and rules and subgraphs and library and functions and transforms  # their functions register themselves
 
 
 class Frames(list[Frame]):

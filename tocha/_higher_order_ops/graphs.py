@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tocha.aot.trace import TraceArray
 from tocha.autograd.function import Function
 from tocha.autograd.mode import no_grad
 from tocha.tensor import Tensor
+from tocha.utils._pytree import tree_leaves, tree_unflatten
 
 
 def cond(pred: Tensor, true_graph: Any, false_graph: Any, operands: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -77,3 +79,35 @@ def function(spec: FunctionSpec, forward_graph: Any, backward_graph: Any, operan
         with no_grad():
             return tuple(forward_graph.forward(*operands)[: spec.results])
     return tuple(_Function.apply(spec, forward_graph, backward_graph, *operands))
+
+
+class TransformSpec(NamedTuple):
+    """A transform of torch.func: its name and options, the leaves of the arguments that are no tensors, and the structures of arguments and
+    of the function's result."""
+
+    name: str
+    options: tuple[tuple[str, Any], ...]
+    leaves: tuple[Any, ...]
+    arguments: Any
+    result: Any
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {dict(self.options)}>"
+
+
+def apply_transform(spec: TransformSpec, graph: Any, tensors: Sequence[Tensor], others: Sequence[Tensor]) -> Any:
+    """The transformed graph's result."""
+    from tocha import func
+
+    def function(*args: Any) -> Any:
+        given = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
+        return tree_unflatten(list(graph.forward(*given, *others)), spec.result)
+
+    left = iter(tensors)
+    leaves = [next(left) if x is None else x for x in spec.leaves]
+    return getattr(func, spec.name)(function, **dict(spec.options))(*tree_unflatten(leaves, spec.arguments))
+
+
+def transform(spec: TransformSpec, graph: Any, tensors: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The tensors in the transformed graph's result."""
+    return tensors_of(tree_leaves(apply_transform(spec, graph, tensors, others)))
