@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -122,3 +124,20 @@ def test_freed_once_backward_ran() -> None:
     torch.autograd.grad(out, w)
     with pytest.raises(RuntimeError, match="second time"):
         torch.autograd.grad(out, w, create_graph=True)
+
+
+def test_an_input_that_is_written_to_is_not_kept_alive_by_its_own_history() -> None:
+    def f(w: Any, x: Any) -> Any:
+        out = (w * x.clone()).sum()
+        x.mul_(w)
+        return out
+
+    w, x = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True) * 2
+    out = compiled(f)(w, x)
+    watched = weakref.ref(x)
+    gc.disable()
+    try:
+        del x, out
+        assert watched() is None
+    finally:
+        gc.enable()

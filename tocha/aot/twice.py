@@ -35,13 +35,14 @@ class Again:
         self.like = [n.meta["val"] for n in graph.nodes if n.op == "placeholder"][: traced.inputs]
         reached = ancestors([g for g in graph.output_node().args[0][traced.values + len(traced.mutated) :] if g is not None])
         placeholders = [n for n in graph.nodes if n.op == "placeholder"]
-        self.needed = [i for i in range(traced.inputs) if placeholders[i] in reached]
+        read = [i for i in range(traced.inputs) if placeholders[i] in reached]
+        self.needed = [i for i in read if i not in traced.mutated]  # those written to have a history that leads here
         draws = [n for n in graph.nodes if _may_draw(n.target)]
         self.draws = bool(draws)
         self.refusal = ""
         if any(isinstance(a, random.Generator) for n in draws for part in n.args if isinstance(part, tuple) for a in part):
             self.refusal = "it draws from a generator of its own"
-        if any(i in traced.mutated for i in self.needed):
+        if len(read) > len(self.needed):
             self.refusal = "it overwrites an input that its gradients depend on"
 
     def hold(self, inputs: Sequence[Tensor]) -> Held:
