@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -143,3 +144,26 @@ def test_memory_that_a_view_of_another_type_shows_is_not_overwritten() -> None:
         return [first, y.cumsum(0), torch.sort(bits, 1)[0]]
 
     compiled(function, tensors((20, 70), (70, 40)))
+
+
+def test_calls_may_overlap() -> None:
+    def function(x: Any, w: Any, v: Any) -> Any:
+        return [F.gelu(x @ w) @ v + x]
+
+    x, w, v = tensors((9, 40), (40, 300), (300, 40))
+    made = runtime.compile(function, [x, w, v], compile_graph)
+    inputs = [x + i for i in range(8)]
+    want = [made(y, w, v)[0].numpy() for y in inputs]
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(50):
+            if not np.array_equal(made(inputs[number], w, v)[0].numpy(), want[number]):
+                wrong.append(number)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
