@@ -210,7 +210,7 @@ class Apart:
         self.made, self.otherwise = made, otherwise
 
     def __call__(self, *inputs: Tensor) -> Any:
-        apart = len({memory_of(t) for t in inputs}) == len(inputs) and not any([t.retains_grad for t in inputs])
+        apart = len({memory_of(t) for t in inputs}) == len(inputs) and not any(t.retains_grad for t in inputs)
         return self.made(*inputs) if apart else self.otherwise(*inputs)
 
     def bind(self, fixed: dict[int, Tensor]) -> Callable[..., Any] | None:
@@ -222,7 +222,7 @@ class Apart:
 
         def call(*rest: Tensor) -> Any:
             own = {memory_of(t) for t in rest}
-            apart = len(own) == len(rest) and taken.isdisjoint(own) and not any([t.retains_grad for t in rest])
+            apart = len(own) == len(rest) and taken.isdisjoint(own) and not any(t.retains_grad for t in rest)
             return bound(*rest) if apart else self.otherwise(*bound.inputs_with(rest))
 
         return call
