@@ -23,7 +23,7 @@ def resnet(torch: Any, depth: int) -> Any:
     def layer(i: int, o: int, kernel: int, stride: int) -> list[Any]:
         return [nn.Conv2d(i, o, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(o)]
 
-    class Block(nn.Module):  # type: ignore[misc]
+    class Block(nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self, i: int, o: int, stride: int) -> None:
             super().__init__()
             out = o * wider

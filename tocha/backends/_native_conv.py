@@ -207,7 +207,7 @@ def winograd(
     def make() -> Any:
         from tocha.inductor.templates import winograd
 
-        steps, out_steps = [s // x.dtype.itemsize for s in x.strides[:3]], contiguous_strides(shape, 1)[:3]
+        steps, out_steps = tuple([s // x.dtype.itemsize for s in x.strides[:3]]), contiguous_strides(shape, 1)[:3]
         lows = tuple(low for low, _ in padding)
         return winograd.plan(
             tile(x.dtype), x.shape[0], x.shape[1], weight.shape[0], x.shape[2:], lows, sizes, steps, out_steps, threads.get_num_threads()
@@ -307,7 +307,8 @@ def _convolve(
 
     plan, compute = native.remember((key, kept is not None, end is not None), make), _compute(x.dtype)
     if kept and key in kept:
-        call(main, plan, out, x, *kept[key], end)
+        packed, row = kept[key]
+        call(main, plan, out, x, packed, row, end)
         return out
     if deep and not plan.packed_size:
         packed = np.ascontiguousarray(weight)

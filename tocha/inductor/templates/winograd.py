@@ -145,8 +145,8 @@ def read(g: Geometry) -> Function:
             strides.append(f.select(inside, x_c, 0))
         with f.loop(0, channels) as c:
             for start, stride in zip(starts[2:], strides[2:], strict=True):  # what the next row of tiles reads
-                for line in range(0, 2 * g.lanes * g.align, _LINE):
-                    f.prefetch(f.beyond(v.at(start, c * stride + s.x_h * 2), line))
+                for byte in range(0, 2 * g.lanes * g.align, _LINE):
+                    f.prefetch(f.beyond(v.at(start, c * stride + s.x_h * 2), byte))
             square = []
             for start, stride in zip(starts, strides, strict=True):
                 line = v.at(start, c * stride)
@@ -265,7 +265,7 @@ def _front(g: Geometry) -> int:
 
 
 def plan(
-    g: Geometry, samples: int, channels: int, outputs: int, size: tuple[int, int], low: tuple[int, int], out: tuple[int, int],
+    g: Geometry, samples: int, channels: int, outputs: int, size: tuple[int, ...], low: tuple[int, ...], out: tuple[int, ...],
     x_strides: tuple[int, ...], out_strides: tuple[int, ...], slots: int,
 ) -> Plan:  # fmt: skip
     """The plan of a call; strides in elements: (n, c, h)."""
