@@ -49,7 +49,7 @@ def _not_finite(tensors: list[Tensor]) -> Tensor:
     """1.0 if an element of tensors on one device is infinite or NaN, else 0.0."""
     sums = reduced("not_finite", tensors)
     if sums is not None:
-        return tocha.tensor(float(sums.any()))
+        return tocha.tensor(float(sums.any()))  # type: ignore[operator]
     return tocha.stack([(~t.isfinite()).any() for t in tensors]).any().to(tocha.float32)
 
 

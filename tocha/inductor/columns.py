@@ -69,7 +69,7 @@ class Columns(Row):
             self._down(_ZERO, Size("n"), Store(out, self.start + _I * Size("inner"), convert(value(_I), self.buffers[out])))
         )
 
-    def sums(self, *values: Each, out: str | None = None) -> list[Expr]:
+    def sums(self, *values: Each, out: str | None = None, kept: Each | None = None) -> list[Expr]:
         number = self.loops
         names = [f"sum{number}_{i}" for i in range(len(values))]
         computed = [v(_I) for v in values]
@@ -77,7 +77,8 @@ class Columns(Row):
         small = [Load(f"{n}_small", _C, self.compute) for n in names]
         added = [Store(f"{n}_small", _C, s + v) for n, s, v in zip(names, small, computed, strict=True)]
         if out is not None:
-            added.append(Store(out, self.start + _I * Size("inner"), convert(computed[0], self.buffers[out])))
+            value = computed[0] if kept is None else kept(_I)
+            added.append(Store(out, self.start + _I * Size("inner"), convert(value, self.buffers[out])))
         block = Index(f"block{number}")
         start = block * _ROWS
         count = Binary("div", Size("n") + (_ROWS - 1), Const(_ROWS, "index"))
@@ -108,10 +109,10 @@ class Columns(Row):
         i = self._index()
         return Loop(i.name, start, stop, _renamed((self._across(*body),), _I, i))
 
-    def kernel(self, name: str, params: tuple[Param, ...] = ()) -> Kernel:
+    def kernel(self, name: str, params: tuple[Param, ...] = (), sizes: tuple[str, ...] = ()) -> Kernel:
         body = (Loop("unit", Size("lo"), Size("hi"), tuple(self.statements)),)
-        sizes = (Size("n"), Size("inner"), Size("blocks"))
-        made = Kernel(f"{name}_columns", tuple(Buffer(n, t) for n, t in self.buffers.items()), params, sizes, body)
+        every = tuple(map(Size, ("n", "inner", "blocks", *sizes)))
+        made = Kernel(f"{name}_columns", tuple(Buffer(n, t) for n, t in self.buffers.items()), params, every, body)
         verify(made)
         return made
 

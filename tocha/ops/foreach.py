@@ -39,10 +39,10 @@ class _Calls(NamedTuple):
     options: dict[str, Any]
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
         return next(len(x) for x in self.operands if x.__class__ is list)
 
-    def __getitem__(self, i: int) -> tuple[list[Any], dict[str, Any]]:
+    def call(self, i: int) -> tuple[list[Any], dict[str, Any]]:
         own = {n: v[i] if v.__class__ is list else v for n, v in self.options.items()}
         return [x[i] if x.__class__ is list else x for x in self.operands], own
 
@@ -65,14 +65,14 @@ def _enter(name: str, each: Callable[..., Any], positional: Callable[..., _Calls
         calls = positional(full, self, *args, **kwargs)
         results, left = _at_once(name, calls, False)
         for i in left:
-            operands, keywords = calls[i]
+            operands, keywords = calls.call(i)
             results[i] = each(*operands, **keywords)
         return tuple(results)
 
     def foreach_(self: Any, *args: Any, **kwargs: Any) -> None:
         calls = positional(full, self, *args, **kwargs)
         for i in _at_once(name, calls, True)[1]:
-            operands, keywords = calls[i]
+            operands, keywords = calls.call(i)
             inplace(*operands, **keywords)
 
     full = "_foreach_" + name
@@ -171,7 +171,7 @@ def _elements(form: tuple[str, str]) -> Callable[..., Any] | None:
 
 def _at_once(name: str, calls: _Calls, inplace: bool) -> tuple[list[Any], Sequence[int]]:
     """The results of calls that one kernel does, None for others, and the numbers of those that are left."""
-    count, columns, numbers = calls.count, dict[str, list[Tensor]](), dict[str, Any]()
+    count, columns, numbers = calls.number, dict[str, list[Tensor]](), dict[str, Any]()
     left: tuple[list[Any], Sequence[int]] = [None] * count, range(count)
     letters = ""
     for letter, operand in zip("xyz", calls.operands, strict=False):
@@ -275,7 +275,7 @@ def _foreach_copy_(self: Any, src: Any, non_blocking: bool = False) -> None:
     tensors = _tensors("_foreach_copy_", self)
     calls = _Calls([list(tensors), _per_tensor("_foreach_copy_", tensors, src)], {})
     for i in _at_once("copy", calls, True)[1]:
-        copy_(*calls[i][0])
+        copy_(*calls.call(i)[0])
 
 
 @op("torch")
@@ -283,4 +283,4 @@ def _foreach_zero_(self: Any) -> None:
     """Set every tensor of a list to 0."""
     calls = _one_list("_foreach_zero_", self)
     for i in _at_once("zero", calls, True)[1]:
-        zero_(*calls[i][0])
+        zero_(*calls.call(i)[0])

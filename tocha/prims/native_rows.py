@@ -182,7 +182,7 @@ def fused_update(
 
 def alike(tensors: list[Any]) -> bool:
     """Whether these are plain CPU tensors of one dtype."""
-    arrays = [t._a for t in tensors] if tensors and _plain(tensors) else [None]
+    arrays: list[Any] = [t._a for t in tensors] if tensors and _plain(tensors) else [None]
     return set(map(type, arrays)) == {native_lists.ndarray} and len({a.dtype for a in arrays}) == 1
 
 
