@@ -22,7 +22,7 @@ from tocha.aot import joint, runtime
 from tocha.aot.trace import DataDependent
 from tocha.backends import _native_products, native
 
-PROGRAMS = 300
+PROGRAMS, WITH_PRODUCTS = 220, 80
 CHUNK = 20
 
 
@@ -142,7 +142,7 @@ def no_product_is_small(put: Callable[[Any, str, Any], None]) -> None:
     put(epilogues, "_SHORTEST", 1)
 
 
-@pytest.mark.parametrize("first", range(0, PROGRAMS // 2, CHUNK))
+@pytest.mark.parametrize("first", range(0, WITH_PRODUCTS, CHUNK))
 def test_programs_with_products(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     no_product_is_small(monkeypatch.setattr)
     outcomes = [check(seed, True) for seed in range(first, first + CHUNK)]
