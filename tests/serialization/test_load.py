@@ -194,9 +194,42 @@ def test_map_location(name):
         torch.load(path, map_location=3)
 
 
-def test_cuda_files_say_what_to_do_without_cuda(monkeypatch):
+@trust
+@pytest.mark.parametrize("name", ["views", "views_legacy"])
+def test_cuda_files_say_what_to_do_without_cuda(monkeypatch, name, weights_only):
     from tocha.backends import cuda
 
     monkeypatch.setattr(cuda, "device_count", lambda: 0)
-    with pytest.raises(RuntimeError, match="map_location"):
-        torch.load(FILES / "views.pt", map_location="cuda:0")
+    words = r"Attempting to deserialize object on a CUDA device but torch.cuda.is_available\(\) is False.*map_location"
+    with pytest.raises(RuntimeError, match=words):
+        torch.load(FILES / f"{name}.pt", map_location="cuda:0", weights_only=weights_only)
+    monkeypatch.setattr(cuda, "device_count", lambda: 2)
+    with pytest.raises(RuntimeError, match=r"on CUDA device 5 but torch.cuda.device_count\(\) is 2.*map_location"):
+        torch.load(FILES / f"{name}.pt", map_location="cuda:5", weights_only=weights_only)
+
+
+@trust
+@pytest.mark.parametrize("name", ["views", "views_legacy"])
+@pytest.mark.parametrize("error", [IndexError, KeyError, AssertionError, EOFError, OverflowError, ValueError])
+def test_errors_of_map_location_are_not_the_files(name, error, weights_only):
+    def fail(storage, location):
+        raise error("mine")
+
+    with pytest.raises(error, match="mine"):
+        torch.load(FILES / f"{name}.pt", map_location=fail, weights_only=weights_only)
+
+
+class Picky:
+    def __setstate__(self, state):
+        raise IndexError(f"no {state['size']}")
+
+
+@trust
+def test_errors_of_the_callers_classes_are_not_the_files(weights_only):
+    made = Picky()
+    made.size = 3
+    file = io.BytesIO()
+    torch.save(made, file)
+    file.seek(0)
+    with torch.serialization.safe_globals([Picky]), pytest.raises(IndexError, match="no 3"):
+        torch.load(file, weights_only=weights_only)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tocha.backends import for_device
 from tocha.device import device
 from tocha.storage import UntypedStorage, as_device
 
@@ -31,14 +30,20 @@ def _own_restore(storage: UntypedStorage, location: str) -> UntypedStorage | Non
 
 
 def _require_cuda(where: device) -> None:
-    try:
-        for_device(where)
-    except RuntimeError as error:
+    """RuntimeError, saying what to do, unless storages can be placed on `where`."""
+    from tocha.backends import cuda
+
+    count = cuda.device_count()
+    if not count:
         raise RuntimeError(
-            "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False or "
-            "the device does not exist. To load it elsewhere use torch.load with "
-            f"map_location=torch.device('cpu'). ({error})"
-        ) from None
+            "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. To have its storages "
+            "on the CPU, call torch.load with map_location=torch.device('cpu')."
+        )
+    if (where.index or 0) >= count:
+        raise RuntimeError(
+            f"Attempting to deserialize object on CUDA device {where.index} but torch.cuda.device_count() is {count}. Choose a "
+            "device that exists by torch.load's map_location."
+        )
 
 
 _registry: list[tuple[int, Tagger, Deserializer]] = [(10, _own_tag, _own_restore)]

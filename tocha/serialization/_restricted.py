@@ -47,9 +47,11 @@ class Interpreter:
         self._find = find
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
+        self._callers: Exception | None = None  # what code of the caller's raised: no word about the file
 
     def load(self) -> Any:
-        """The next object. UnpicklingError for damaged or forbidden input; EOFError if nothing is left."""
+        """The next object. UnpicklingError for damaged or forbidden input, EOFError if nothing is left; what the caller's
+        code raises (map_location, classes it allowed) comes through as it is."""
         if self.at >= len(self._data):
             raise EOFError("Ran out of input")
         self._stack, self._memo = [], {}
@@ -57,9 +59,11 @@ class Interpreter:
             return self._run()
         except (pickle.UnpicklingError, RuntimeError, MemoryError, ImportError):
             raise
-        except (EOFError, IndexError):
-            raise pickle.UnpicklingError("pickle data was truncated") from None
         except Exception as error:
+            if error is self._callers:
+                raise
+            if isinstance(error, (EOFError, IndexError)):
+                raise pickle.UnpicklingError("pickle data was truncated") from None
             raise pickle.UnpicklingError(f"the pickle is damaged at byte {self.at}: {error}") from error
 
     def _run(self) -> Any:
@@ -175,18 +179,18 @@ class Interpreter:
         arguments, function = self._pop(), self._pop()
         if not isinstance(function, Global) or type(arguments) is not tuple:
             raise Refused(f"the file calls a {type(function).__name__}, which is not a function from the allowed list")
-        self._push(function.call(*arguments))
+        self._push(self._ask(function.call, *arguments) if function.listed else function.call(*arguments))
 
     def _new_object(self) -> None:
         arguments, kind = self._pop(), self._pop()
         if not isinstance(kind, Global) or type(arguments) is not tuple or not isinstance(kind.value, type):
             raise Refused("the file makes an object of something that is not an allowed class")
-        self._push(kind.value.__new__(kind.value, *arguments) if kind.listed else kind.call(*arguments))
+        self._push(self._ask(kind.value.__new__, kind.value, *arguments) if kind.listed else kind.call(*arguments))
 
     def _build(self) -> None:
         state, target = _plain(self._pop()), self._top()
         if type(target) in listed_types():
-            _set_state(target, state)
+            self._ask(_set_state, target, state)
         elif type(target) is OrderedDict and type(state) is dict and all(type(k) is str for k in state):
             target.__dict__.update(state)
         else:
@@ -198,7 +202,15 @@ class Interpreter:
             raise pickle.UnpicklingError("the pickle refers to data outside it")
         if type(pid) is not tuple:
             raise pickle.UnpicklingError("a persistent id must be a tuple")
-        self._push(self._persistent(pid))
+        self._push(self._ask(self._persistent, pid))
+
+    def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call code of the caller's, whose errors are not the file's."""
+        try:
+            return function(*arguments)
+        except Exception as error:
+            self._callers = error
+            raise
 
 
 def _plain(value: Any) -> Any:

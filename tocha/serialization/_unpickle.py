@@ -65,8 +65,9 @@ class Source:
         try:
             out = Unpickler(stream, **{"encoding": "utf-8", **options}).load()
         except (EOFError, IndexError, OverflowError, MemoryError) as error:
-            if self.at >= len(self.data):
-                raise
+            inside = error.__traceback__
+            if self.at >= len(self.data) or (inside is not None and inside.tb_next is not None):
+                raise  # Python code that the unpickler called raised it: a class, or map_location
             raise pickle.UnpicklingError(f"pickle data was truncated or damaged: {error}") from error
         self.at = stream.tell()
         return out
