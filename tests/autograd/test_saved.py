@@ -1,6 +1,8 @@
 """Hooks on saved tensors, hooks on several gradients, places on the tape, anomaly mode."""
 
+import math
 import warnings
+import weakref
 
 import pytest
 
@@ -132,3 +134,57 @@ def test_gradients_of_batches_of_cotangents():
     w = torch.arange(6.0).reshape(3, 2)
     (g,) = torch.autograd.grad((x @ w).relu(), x, torch.eye(2), is_grads_batched=True, create_graph=True)
     assert g.tolist() == w.T.tolist()
+
+
+def _is_kept(make, use):
+    """Whether what `use` makes of a temporary keeps that alive."""
+    made = make()
+    kept = weakref.ref(made)
+    result = use(made)
+    del made
+    return kept() is not None and result is not None
+
+
+def test_only_what_backward_reads_is_kept():
+    logits = torch.randn(8, 10, requires_grad=True)
+    matrix = torch.randn(10, 3)
+    assert not _is_kept(lambda: logits * 1, lambda x: torch.nn.functional.cross_entropy(x, torch.arange(8)))
+    assert not _is_kept(lambda: logits * 1, lambda x: x @ matrix)
+    assert not _is_kept(lambda: logits * 1, lambda x: 3 / x)
+    assert _is_kept(lambda: logits * 1, lambda x: x @ matrix.clone().requires_grad_())
+
+
+def test_operands_not_kept_may_change_before_backward():
+    x = torch.tensor([[0.5, -1.0], [2.0, 0.0]], requires_grad=True)
+    z = x * 1
+    loss = torch.nn.functional.cross_entropy(z, torch.tensor([0, 1]))
+    with torch.no_grad():
+        z.clamp_(0, 1)
+    loss.backward()
+    p = 1 / (1 + math.exp(1.5)), 1 / (1 + math.exp(-2.0))
+    torch.testing.assert_close(x.grad, torch.tensor([[-p[0], p[0]], [p[1], -p[1]]]) / 2)
+
+
+def test_backward_twice_where_nothing_was_kept():
+    x = torch.ones(3, requires_grad=True)
+    y = (x + 1).sum()
+    y.backward()
+    y.backward()
+    assert x.grad.tolist() == [2, 2, 2]
+    y = (x * x).sum()
+    y.backward()
+    with pytest.raises(RuntimeError, match="a second time"):
+        y.backward()
+
+
+def test_one_edge_for_each_operand():
+    x = torch.ones(3, requires_grad=True)
+    assert [len(f(x).grad_fn.next_functions) for f in (torch.sin, torch.relu, lambda x: x + 1, lambda x: x * x)] == [1, 1, 2, 2]
+
+
+def test_what_a_node_saved_can_be_read():
+    x, y = torch.tensor([2.0], requires_grad=True), torch.tensor([3.0])
+    assert (x * y).grad_fn._saved_other.item() == 3 and x.exp().grad_fn._saved_result.item() == x.exp().item()
+    assert x.pow(3).grad_fn._saved_exponent == 3
+    with pytest.raises(AttributeError, match="_saved_nothing"):
+        x.exp().grad_fn._saved_nothing  # noqa: B018

@@ -54,10 +54,11 @@ def run(roots: Roots, retain_graph: bool, create_graph: bool, targets: Targets |
                     targets.collect(node, grad)
                 if node not in targets.on_path:
                     continue
+            wanted = None if targets is None else targets.partial.get(node)
             if anomaly is not None:
                 outs = anomaly.apply(node, grad)
             else:
-                outs = node.apply(grad) if targets is None else node.apply_for(grad, targets.wanted(node))
+                outs = node.apply(grad) if wanted is None else node.apply_for(grad, wanted)
             if node.hooks is not None and node.hooks.post:
                 outs = _post_hooks(node, outs, grad)
             if not retain_graph:
@@ -278,11 +279,7 @@ class Targets:
         for node, number in wanted:
             self.nodes.setdefault(node, set()).add(number)
         self.results: dict[tuple[Place, int], Tensor] = {}
-        self.on_path = _leading_to(set(self.nodes), [r[0] for r in roots])
-
-    def wanted(self, node: Node) -> tuple[bool, ...]:
-        """Which of a node's gradients lead to something wanted."""
-        return tuple([edge in self.nodes or edge in self.on_path for edge in node.edges])
+        self.on_path, self.partial = _leading_to(set(self.nodes), [r[0] for r in roots])
 
     def collect(self, node: Node, grad: Any) -> None:
         for number in self.nodes[node]:
@@ -291,11 +288,9 @@ class Targets:
                 self.results[node, number] = g
 
 
-def _leading_to(wanted: set[Place], roots: list[Place]) -> set[Node]:
-    """Nodes from which an edge path leads to something wanted."""
+def _leading_to(wanted: set[Place], roots: list[Place]) -> tuple[set[Node], dict[Node, tuple[bool, ...]]]:
+    """Nodes from which an edge path leads to something wanted; which edges do, for nodes that have others too."""
     nodes = {r for r in roots if isinstance(r, Node)}
-    if len(nodes) == 1 and not any(isinstance(edge, Node) for root in nodes for edge in root.edges):
-        return {root for root in nodes if any(edge in wanted for edge in root.edges)}
     stack = list(nodes)
     while stack:
         for edge in stack.pop().edges:
@@ -303,10 +298,20 @@ def _leading_to(wanted: set[Place], roots: list[Place]) -> set[Node]:
                 nodes.add(edge)
                 stack.append(edge)
     leading: set[Node] = set()
+    partial = {}
     for node in sorted(nodes, key=lambda n: -n.order):  # oldest first: a node's edges are older than it
-        if any(e is not None and (e in wanted or e in leading) for e in node.edges):
+        leads = others = False
+        for e in node.edges:
+            if e is not None:
+                if e in wanted or e in leading:
+                    leads = True
+                else:
+                    others = True
+        if leads:
             leading.add(node)
-    return leading
+            if others:
+                partial[node] = tuple([e in wanted or e in leading for e in node.edges])
+    return leading, partial
 
 
 def _prepare_roots(outputs: Sequence[Tensor], grads: Sequence[Any], what: str, batched: bool = False) -> Roots:

@@ -132,6 +132,7 @@ class Plan:
     arguments among them."""
 
     __slots__ = (
+        "holds",
         "in_order",
         "joint",
         "needs",
@@ -179,6 +180,7 @@ class Plan:
         self.take = _taker(places) if only_arguments else None  # of a call's arguments, what to save
         self.tensors = tuple(p for p, (kind, _) in enumerate(self.sources) if kind == ARGUMENT)
         self.variadic = any(kind == ALL_ARGUMENTS for kind, _ in self.sources)
+        self.holds = any(kind in (ARGUMENT, OUTPUT, ALL_ARGUMENTS) for kind, _ in self.sources)  # tensors, to be freed
         self.special = self.variadic or any(kind == OUTPUT for kind, _ in self.sources)
         self.in_order = all(not by_name and places == tuple(range(len(self.sources))) for _, _, places, by_name in rules)
         self.outputs = tuple((p, key) for p, (kind, key) in enumerate(self.sources) if kind == OUTPUT)
@@ -243,7 +245,8 @@ class PrimNode(Node):
     fit: tuple[tuple[tuple[int, ...], Any, bool] | None, ...] | None
 
     def release(self) -> None:
-        self.saved = None
+        if self.plan.holds:
+            self.saved = None
 
     def apply_for(self, grad: Any, wanted: Sequence[bool]) -> Sequence[Tensor | None]:
         return self.apply(grad, wanted)
@@ -302,6 +305,17 @@ class PrimNode(Node):
             grads[i] = function(grad, *given, **{n: values[p] for n, p in keywords}) if found is None else found
         return grads
 
+    def __getattr__(self, name: str) -> Any:
+        """`_saved_self`, `_saved_other`, `_saved_result`, `_saved_<argument>` … (torch docs: autograd mechanics, saved tensors)."""
+        sources = self.plan.sources if name.startswith("_saved_") else ()
+        for position, source in enumerate(sources):
+            if name in _saved_names(self.plan.prim, *source):
+                if self.saved is None:
+                    raise RuntimeError(f"{self.name()} has freed what it saved: specify retain_graph=True to keep it")
+                values = list(self.saved)
+                return (self._unpack(values) if self.packed or self.plan.variadic else self._with_outputs(values))[position]
+        raise AttributeError(f"{self.name()} has no attribute {name}")
+
     def _unpack(self, values: Any) -> list[Any]:
         """Saved outputs become tensors with this node as their history again; packed values go through their hook."""
         values = [_unpacked(v, self) for v in values]
@@ -324,6 +338,15 @@ class PrimNode(Node):
                 check_unchanged(out._vc, self, out, saved_at)
             values[position] = out
         return values
+
+
+def _saved_names(prim: Prim, kind: int, key: Any) -> tuple[str, ...]:
+    """What torch and we call a saved value: the first argument is `self`, the second `other`, a single output `result`."""
+    if kind == ARGUMENT:
+        return f"_saved_{prim.arguments[key]}", f"_saved_{('self', 'other')[key] if key < 2 else None}"
+    if kind == OUTPUT:
+        return f"_saved_{prim.outputs[key]}", "_saved_result"
+    return (f"_saved_{key}",)
 
 
 def _fit(g: Tensor, target: tuple[tuple[int, ...], Any, bool]) -> Tensor:
@@ -440,7 +463,7 @@ def record_two(plan: Plan, saved: tuple[Any, ...], input: Any, other: Any, need:
         if second is None or other._view is not None or other._nr:
             second = edge_of(other)
             numbers = (numbers[0] if numbers else 0, other._nr) if other._nr else numbers
-    node.edges = (first, second)
+    node.edges = (first,) if other is None else (first, second)
     node.output_numbers = numbers
     node.outputs = 1
     node.hooks = node.output_versions = node.fit = None

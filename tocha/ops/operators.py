@@ -73,11 +73,11 @@ def _with_array(dunder: str, self: Tensor, other: Any) -> Any:
 
 
 def _reflected(name: str, dunder: str) -> None:
-    """`2 - x`."""
-    function = _TORCH[name]
+    """`2 - x`. `2 / x` is rounded twice, as in torch: the reciprocal, times 2."""
+    function, reciprocal, mul = _TORCH[name], _TORCH["reciprocal"], _TORCH["mul"]
 
     def swapped(self: Tensor, other: Any) -> Any:
-        return function(other, self)
+        return mul(reciprocal(self), other) if name == "true_divide" else function(other, self)
 
     def call(self: Tensor, other: Any) -> Any:
         try:

@@ -48,16 +48,16 @@ def _mm_infer(a: Any, b: Any, *, ta: bool, tb: bool) -> MetaArray:
     return MetaArray((*broadcast_shapes("matmul", a.shape[:-2], b.shape[:-2]), rows, columns), a.dtype)
 
 
-def _grad_a(g: Any, a: Any, b: Any, *, ta: bool, tb: bool) -> Any:
+def _grad_a(g: Any, b: Any, a_shape: Shape, *, ta: bool, tb: bool) -> Any:
     got = mm(conj(b), g, ta=tb, tb=True) if ta else mm(g, conj(b), ta=False, tb=not tb)
-    return got if got._a.shape == a._a.shape else got.sum_to_size(a._a.shape)
+    return got if got._a.shape == a_shape else got.sum_to_size(a_shape)
 
 
-def _grad_b(g: Any, a: Any, b: Any, *, ta: bool, tb: bool) -> Any:
-    if b._a.ndim == 2 and a._a.ndim > 2 and not ta:  # the batch is summed over: one product instead of many
+def _grad_b(g: Any, a: Any, b_shape: Shape, *, ta: bool, tb: bool) -> Any:
+    if len(b_shape) == 2 and a._a.ndim > 2 and not ta:  # the batch is summed over: one product instead of many
         a, g = rows(a), rows(g)
     got = mm(g, conj(a), ta=True, tb=ta) if tb else mm(conj(a), g, ta=not ta, tb=False)
-    return got if got._a.shape == b._a.shape else got.sum_to_size(b._a.shape)
+    return got if got._a.shape == b_shape else got.sum_to_size(b_shape)
 
 
 @prim("mm", "contract", vjp=(_grad_a, _grad_b), infer=_mm_infer)

@@ -91,27 +91,22 @@ def _ce_infer(input: Any, target: Any, weight: Any, *, reduction: str, ignore_in
 
 
 def _ce_vjp(
-    g: Any,
-    input: Any,
-    target: Any,
-    weight: Any,
-    probability: Any,
-    total: Any,
-    *,
-    reduction: str,
-    ignore_index: int,
-    smoothing: float,
+    g: Any, target: Any, weight: Any, probability: Any, total: Any, *, reduction: str, ignore_index: int, smoothing: float
 ) -> Any:
-    g = g[0]
-    if g is None:
-        return None, None, None
+    """From the loss and, once gradients were taken of gradients, from the probabilities: the logits need not be kept."""
+    of_loss, of_probability, found = g[0], g[1], None
     params = {"reduction": reduction, "ignore_index": ignore_index, "smoothing": smoothing}
-    if not recording(g, input):
-        return (cross_entropy_backward(constant(probability), g, target, weight, constant(total), **params),)
-    wanted = class_weights(input.detach(), target, weight, total.detach(), **params)
-    if reduction == "none":
-        g = g.unsqueeze(1)
-    return g * (input.softmax(1) * wanted.sum(1, keepdim=True) - wanted), None, None
+    if of_loss is not None and not recording(of_loss, probability):
+        found = cross_entropy_backward(constant(probability), of_loss, target, weight, constant(total), **params)
+    elif of_loss is not None:
+        wanted = class_weights(probability.detach(), target, weight, total.detach(), **params)
+        of_loss = of_loss.unsqueeze(1) if reduction == "none" else of_loss
+        found = of_loss * (probability * wanted.sum(1, keepdim=True) - wanted)
+    if of_probability is not None:
+        weighted = of_probability * probability
+        inner = weighted - probability * weighted.sum(1, keepdim=True)
+        found = inner if found is None else found + inner
+    return found, None, None
 
 
 @prim("cross_entropy", "loss", outputs=("out", "probability", "total"), vjp=_ce_vjp, infer=_ce_infer, tags=("raises",))
