@@ -17,7 +17,6 @@ from tocha import threads
 from tocha.backends import _native_attention as kernels
 from tocha.backends import cpu, native
 from tocha.inductor import jit
-from tocha.inductor.templates import gemm
 from tocha.prims import attention as prims
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -215,16 +214,14 @@ def test_other_machines_tiles(monkeypatch: pytest.MonkeyPatch, isa: str) -> None
     monkeypatch.setenv("TOCHA_ISA", isa)
     monkeypatch.setattr(native, "_built", {})
     monkeypatch.setattr(native, "_remembered", {})
-    jit.host.cache_clear()
-    gemm.geometry.cache_clear()
+    jit._host.cache_clear()
     try:
         rng = np.random.default_rng(3)
         for sizes in SIZES[1:5]:
             check(*arrays(rng, sizes, "f", "dense"), masks(rng, "float", sizes), causal=True)
     finally:
         monkeypatch.undo()
-        jit.host.cache_clear()
-        gemm.geometry.cache_clear()
+        jit._host.cache_clear()
 
 
 # ---- operators

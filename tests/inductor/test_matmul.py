@@ -248,8 +248,7 @@ def test_other_machines_tiles(monkeypatch: pytest.MonkeyPatch, isa: str) -> None
     monkeypatch.setenv("TOCHA_ISA", isa)
     monkeypatch.setattr(native, "_built", {})
     monkeypatch.setattr(native, "_remembered", {})
-    jit.host.cache_clear()
-    gemm.geometry.cache_clear()
+    jit._host.cache_clear()
     try:
         assert gemm.geometry("float").lanes == {"avx2": 8, "sse": 4}[isa] and not matmul.pairs_of_bfloat16()
         rng = np.random.default_rng(3)
@@ -261,8 +260,7 @@ def test_other_machines_tiles(monkeypatch: pytest.MonkeyPatch, isa: str) -> None
                     assert_product(products.multiply(a, b, bias), a, b, bias)
     finally:
         monkeypatch.undo()
-        jit.host.cache_clear()
-        gemm.geometry.cache_clear()
+        jit._host.cache_clear()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
