@@ -117,9 +117,8 @@ class Part:
     def _call(self, node: Node) -> str:
         target: Any = node.target
         name: Any = _FUNCTIONS.get(target) or getattr(target, "name", "")
-        if target not in _FUNCTIONS and (
-            REGISTRY.get(name) is not target or not (target.impl.__module__ or "").startswith("tocha.")
-        ):
+        ours = target in _FUNCTIONS or REGISTRY.get(name) is target
+        if not ours or not (getattr(target, "impl", target).__module__ or "").startswith("tocha."):
             raise _Unknown  # a rule of the user's own may be another one tomorrow
         return f"{name} {self._argument(node.args)} {[(k, self._argument(v)) for k, v in sorted(node.kwargs.items())]}"
 
