@@ -309,3 +309,10 @@ def test_sums_of_bools_stay_bools_whatever_alpha():
     x, y = tensor([True, False]), tensor([True, True])
     assert tocha.add(x, y, alpha=2).tolist() == [True, True]
     assert tocha.add(x, y, alpha=0).tolist() == [True, False]
+
+
+def test_plus_before_a_bool_is_refused():
+    with pytest.raises(RuntimeError, match="bool tensor is not supported"):
+        +tensor([True])
+    x = tensor([1, -1])
+    assert (+x).tolist() == [1, -1]

@@ -163,3 +163,53 @@ def test_wide_unsigned_arithmetic_wraps_around(dtype):
 def test_arange_with_start_in_place_and_end_by_name():
     assert torch.arange(1, end=4).tolist() == [1, 2, 3]
     assert torch.arange(1, end=7, step=2).tolist() == [1, 3, 5]
+
+
+@pytest.mark.parametrize("data", [3.5, True, None, 1j, {}, np.float32(2)])
+def test_the_old_constructors_take_sizes_or_sequences(data):
+    for make in (torch.Tensor, torch.FloatTensor, torch.LongTensor, torch.ones(1).new):
+        with pytest.raises(TypeError, match="must be a sequence"):
+            make(data)
+    assert torch.Tensor(np.array(3.0)).item() == 3 and torch.Tensor(range(3)).tolist() == [0, 1, 2]
+    with pytest.raises(TypeError, match="int64"):
+        torch.LongTensor(torch.ones(2))
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**400])
+def test_numbers_beyond_64_bits(number):
+    x = torch.ones(2)
+    for call in (
+        lambda: x.fill_(number), lambda: torch.full((2,), number), lambda: x.masked_fill(x > 0, number),
+        lambda: x.new_full((1,), number), lambda: torch.where(x > 0, x, number), lambda: x + number,
+        lambda: torch.isin(x, number),
+    ):  # fmt: skip
+        with pytest.raises(OverflowError, match="too big"):
+            call()
+    assert x.tolist() == [1, 1]
+
+
+def test_numbers_from_two_to_the_63_on_are_unsigned():
+    x = torch.tensor([1.0, -1.0])
+    assert torch.where(x > 0, x, 2**63).tolist() == [1, 2.0**63]
+    assert (x + 2**63).tolist() == [2.0**63, 2.0**63]
+    assert torch.isin(torch.tensor([1, -1]), 2**63).tolist() == [False, False]
+    for call in (
+        lambda: torch.where(x > 0, 2**63, 1), lambda: torch.where(x > 0, torch.tensor([1, 2]), 2**63),
+        lambda: (x > 0) + 2**63, lambda: torch.full((2,), 2**63),
+    ):  # fmt: skip
+        with pytest.raises(RuntimeError, match=r"Promotion|overflow"):
+            call()
+
+
+def test_numbers_too_large_for_the_integers_are_not_cut_off():
+    x = torch.tensor([1, 2], dtype=torch.uint8)
+    for call in (
+        lambda: x.clamp(max=300), lambda: x.clamp(min=300), lambda: torch.where(x > 0, x, 300),
+        lambda: torch.add(x, x, alpha=300), lambda: torch.sub(x, x, alpha=300), lambda: torch.addcmul(x, x, x, value=300),
+        lambda: torch.nn.functional.pad(x, (1, 0), value=300), lambda: torch.nn.functional.threshold(x, 0, 300),
+        lambda: torch.nn.functional.hardtanh(x, 0, 300), lambda: torch.threshold_(x, 0, 300),
+    ):  # fmt: skip
+        with pytest.raises(RuntimeError, match="without overflow"):
+            call()
+    assert x.tolist() == [1, 2]
+    assert torch.add(x, x, alpha=255).tolist() == [0, 0] and x.clamp(min=0, max=255).tolist() == [1, 2]

@@ -194,3 +194,27 @@ def test_assignment_through_true_and_false():
     x[False] = torch.tensor([7, 8])
     x[True] = torch.tensor([7, 8, 9])
     assert x.tolist() == [7, 8, 9]
+
+
+@pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")
+def test_one_value_by_a_uint8_mask_is_refused():
+    x, mask = torch.arange(6.0).view(2, 3), torch.tensor([1, 0], dtype=torch.uint8)
+    for index, value in ((mask, 9.0), (mask, torch.tensor(9.0)), ((mask, 0), torch.ones(1)), (mask.numpy(), 5.0)):
+        with pytest.raises(RuntimeError, match="boolean masks"):
+            x[index] = value
+    with pytest.raises(RuntimeError, match="boolean masks"):
+        x.index_put_((mask,), torch.tensor(3.0))
+    assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
+    x[mask] = torch.ones(1, 3)
+    assert x.tolist() == [[1, 1, 1], [3, 4, 5]] and x[mask].tolist() == [[1, 1, 1]]
+
+
+def test_numpy_scalars_and_float_arrays_as_indices():
+    x = torch.arange(6.0).view(2, 3)
+    for index in (np.bool_(True), (0, np.bool_(False)), np.float32(1)):
+        with pytest.raises(IndexError, match="only integers"):
+            x[index]
+        with pytest.raises(IndexError, match="only integers"):
+            x[index] = 1.0
+    assert x[np.int64(1)].tolist() == [3, 4, 5] and x[np.array([1.9])].tolist() == [[3, 4, 5]]
+    assert x[np.array(True)].shape == (1, 2, 3)

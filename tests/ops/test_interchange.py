@@ -1,5 +1,7 @@
 """Memory shared with NumPy and DLPack; NumPy's functions and arrays beside tensors."""
 
+import array
+
 import numpy as np
 import pytest
 
@@ -72,3 +74,34 @@ def test_tensors_as_python_numbers():
     assert [int(v) for v in reversed(torch.tensor([1, 2]))] == [2, 1]
     with pytest.raises(ValueError, match="only one element"):
         float(X)
+
+
+def test_asarray_reads_buffers_as_torch_does():
+    data = bytearray(b"abcd")
+    x = torch.asarray(data, dtype=torch.uint8)
+    x[0] = 1
+    assert data[0] == 1 and x.tolist() == [1, 98, 99, 100]
+    copy = torch.asarray(data, dtype=torch.uint8, copy=True)
+    copy[0] = 7
+    assert data[0] == 1
+    assert torch.asarray(data, dtype=torch.int16).tolist() == [1 + 98 * 256, 99 + 100 * 256]
+    assert torch.asarray(array.array("d", [1, 2]), dtype=torch.float64).tolist() == [1, 2]
+    assert torch.asarray(bytearray(8)).dtype is torch.float32
+    with pytest.raises(ValueError, match="multiple"):
+        torch.asarray(b"abc", dtype=torch.int16)
+    with pytest.raises(TypeError):
+        torch.as_tensor(b"abcd")
+
+
+def test_dlpack_refuses_in_torchs_types():
+    capsule = torch.to_dlpack(torch.ones(2))
+    torch.from_dlpack(capsule)
+    with pytest.raises(RuntimeError, match="invalid capsule"):
+        torch.from_dlpack(capsule)
+    with pytest.raises(RuntimeError, match="expected a DLPack capsule"):
+        torch.from_dlpack(3)
+    nowhere = torch.ones(2, device="meta")
+    with pytest.raises(BufferError, match="meta"):
+        nowhere.__dlpack__()
+    with pytest.raises(ValueError, match="meta"):
+        nowhere.__dlpack_device__()

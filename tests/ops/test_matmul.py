@@ -128,3 +128,37 @@ def test_zero_times_nan_is_nan_for_one_by_one_too(a, b):
     """NumPy scales where a factor is one number, and skips it for 0."""
     left, right = torch.zeros(a), torch.full(b, float("nan"))
     assert (left @ right).isnan().all() and F.linear(left, right.t()).isnan().all()
+
+
+BOOLS = torch.ones(1, 2, 2, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda b, v: torch.nn.functional.linear(b[0], b[0]),
+        lambda b, v: torch.nn.functional.linear(b[0], b[0], v),
+        lambda b, v: torch.nn.functional.linear(b, b[0]),
+        lambda b, v: torch.nn.functional.bilinear(b[0], b[0], b),
+        lambda b, v: torch.nn.functional.conv1d(b, b),
+        lambda b, v: torch.mm(b[0], b[0]),
+        lambda b, v: torch.bmm(b, b),
+        lambda b, v: torch.addmm(b[0], b[0], b[0]),
+        lambda b, v: torch.mv(b[0], v),
+        lambda b, v: torch.dot(v, v),
+        lambda b, v: torch.dot(v[:0], v[:0]),
+        lambda b, v: torch.einsum("ij,jk->ik", b[0], b[0]),
+        lambda b, v: torch.einsum("i,i->", v, v),
+    ],
+)
+def test_products_of_bools_are_refused(product):
+    with pytest.raises(NotImplementedError, match="not implemented for 'Bool'"):
+        product(BOOLS, BOOLS[0, 0])
+
+
+def test_bools_where_nothing_is_added():
+    b = BOOLS[0]
+    assert torch.einsum("i,j->ij", b[0], torch.tensor([True, False])).tolist() == [[True, False], [True, False]]
+    assert torch.mm(b[:0], b).dtype is torch.bool and torch.mm(b[:0], b).shape == (0, 2)
+    assert torch.mm(b[:, :0], b[:0]).tolist() == [[False, False], [False, False]]
+    assert torch.nn.functional.linear(b[:0], b).shape == torch.mv(b[:0], b[0]).shape + (2,) == (0, 2)

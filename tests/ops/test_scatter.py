@@ -91,3 +91,33 @@ def test_index_select_of_the_first_dimension_out_of_range_is_an_index_error():
             torch.zeros(2, 3).index_select(0, torch.tensor([index]))
     with pytest.raises(RuntimeError, match="out of bounds"):
         torch.zeros(2, 0).index_select(0, torch.tensor([2]))
+
+
+def test_types_of_errors_are_torchs():
+    x, v, far, one = torch.zeros(3, 3), torch.zeros(3), torch.tensor([0, 5]), torch.tensor([0.0])
+    cases = [
+        (RuntimeError, lambda: x.index_add(0, far, torch.ones(2, 3))),
+        (RuntimeError, lambda: x.index_add(1, far - 7, torch.ones(3, 2))),
+        (IndexError, lambda: v.index_add(0, far, torch.ones(2))),
+        (IndexError, lambda: x.index_copy(0, far, torch.ones(2, 3))),
+        (IndexError, lambda: x.index_fill(0, far, 1.0)),
+        (IndexError, lambda: x.index_fill(0, one, 1.0)),
+        (RuntimeError, lambda: x.index_fill(0, torch.tensor([[0]]), 1.0)),
+        (RuntimeError, lambda: x.scatter(1, far[None], 1.0)),
+        (RuntimeError, lambda: x.gather(1, far[None])),
+        (RuntimeError, lambda: x.index_select(1, far)),
+        (IndexError, lambda: x.take(far * 3)),
+        (IndexError, lambda: x.put(far * 3, torch.ones(2))),
+        (IndexError, lambda: x.put(torch.tensor([0, 1]), torch.ones(3))),
+    ]
+    for error, call in cases:
+        with pytest.raises(error):
+            call()
+
+
+def test_take_along_dim_counts_from_the_end():
+    x = torch.arange(9.0).view(3, 3)
+    assert torch.take_along_dim(x, torch.tensor([[0, -1]]), 1).tolist() == [[0, 2], [3, 5], [6, 8]]
+    assert torch.take_along_dim(x, torch.tensor([[0, -3, -1]]), 0).tolist() == [[0, 1, 8]]
+    with pytest.raises(RuntimeError, match="range|bounds"):
+        torch.take_along_dim(x, torch.tensor([[0, -4]]), 1)

@@ -28,9 +28,7 @@ def result_type(operands: Iterable[Any]) -> dtype:
             else:
                 zero_dim = d if zero_dim is None else promote_types(zero_dim, d)
         elif x is not None:
-            if x.__class__ is int and not -(_BEYOND >> 1) <= x < _BEYOND:
-                raise OverflowError(f"int too big to convert: {x} is no 64-bit integer")
-            d = dtypes.of_scalar(x)
+            d = number_type(x)
             number = d if number is None else promote_types(number, d)
     result = dimensioned
     for lower in (zero_dim, number):
@@ -45,8 +43,19 @@ def result_type(operands: Iterable[Any]) -> dtype:
     return result
 
 
+def number_type(x: Any) -> dtype:
+    """The type of a Python number among operands; OverflowError for integers that 64 bits don't hold."""
+    if x.__class__ is int and not -(_BEYOND >> 1) <= x < _BEYOND >> 1:
+        if x < 0 or x >= _BEYOND:
+            raise OverflowError(f"int too big to convert: {x} is no 64-bit integer")
+        return dtypes.uint64
+    return dtypes.of_scalar(x)
+
+
 def _raise(result: dtype, lower: dtype) -> dtype:
     """A higher category from a lower-ranked operand; the width of a floating type stays when it becomes complex."""
+    if lower is dtypes.uint64:
+        return promote_types(result, lower)
     return result.to_complex() if lower.category == dtypes.COMPLEX and result.category == dtypes.FLOATING else lower
 
 

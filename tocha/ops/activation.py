@@ -8,7 +8,7 @@ from typing import Any
 from tocha import dtypes
 from tocha.dispatch.inplace import assign, check_writable
 from tocha.dispatch.registry import NAMESPACES, op
-from tocha.ops.arguments import check_dtype, check_tensor, wrap_dim
+from tocha.ops.arguments import check_dtype, check_fits, check_tensor, wrap_dim
 from tocha.prims import activation as prims
 from tocha.tensor import Tensor
 
@@ -50,19 +50,21 @@ def _check_float(name: str, input: Tensor) -> Tensor:
 @op("F")
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """input where above `threshold`, else `value` (torch docs: torch.nn.functional.threshold)."""
-    check_tensor(input, "threshold")
+    check_fits(check_tensor(input, "threshold").dtype, threshold, value)
     return _finish("threshold_", input, prims.threshold(input, threshold=threshold, value=value), inplace)
 
 
 @op("torch", name="threshold")
 def _torch_threshold(input: Tensor, threshold: float, value: float) -> Tensor:
     """input where above `threshold`, else `value`."""
-    return prims.threshold(check_tensor(input, "threshold"), threshold=threshold, value=value)
+    check_fits(check_tensor(input, "threshold").dtype, threshold, value)
+    return prims.threshold(input, threshold=threshold, value=value)
 
 
 @op("torch F", name="threshold_")
 def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
     """`threshold` in place."""
+    check_fits(check_tensor(input, "threshold_").dtype, threshold, value)
     return _finish("threshold_", input, prims.threshold(input, threshold=threshold, value=value), True)
 
 
@@ -75,6 +77,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
         raise RuntimeError("hardtanh: Bool inputs not supported")
     if input.dtype is dtypes.uint8 and min_val < 0:
         raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
+    check_fits(input.dtype, min_val, max_val)
     return _finish("hardtanh_", input, prims.hardtanh(input, low=min_val, high=max_val), inplace)
 
 

@@ -13,6 +13,7 @@ from tocha.backends.shared import number
 from tocha.backends.strides import settled, uneven
 from tocha.device import device as Device
 from tocha.device import get_default_device
+from tocha.dispatch.promote import number_type
 from tocha.dtypes import dtype as DType
 from tocha.tensor import Tensor
 
@@ -180,6 +181,8 @@ def _limits(dtype: DType) -> tuple[Any, Any]:
 def scalar_of(value: Any, dtype: DType) -> Any:
     """A Python number as a NumPy scalar of `dtype`; RuntimeError if it doesn't fit. Infinities fit floating types,
     negative integers wrap around in unsigned ones, and everything is a bool."""
+    if value.__class__ is int:
+        number_type(value)  # OverflowError for what no number of 64 bits is
     np_type = dtype.np.type
     if dtype is dtypes.bool_:
         return np_type(bool(value))
@@ -198,6 +201,14 @@ def scalar_of(value: Any, dtype: DType) -> Any:
         if not low <= part <= high and part - part == 0:
             raise _overflow(value, dtype)
     return np_type(value if dtype.is_complex else float(value))
+
+
+def check_fits(dtype: DType, *values: Any) -> None:
+    """RuntimeError for a number that an operator on integers of `dtype` would cut off; floating types take all numbers."""
+    if dtype.category == dtypes.INTEGRAL:
+        for value in values:
+            if value is not None and not isinstance(value, Tensor):
+                scalar_of(value, dtype)
 
 
 def _overflow(value: Any, dtype: DType) -> RuntimeError:

@@ -12,7 +12,7 @@ from tocha.backends.lazy import Lazy
 from tocha.dispatch import promote
 from tocha.dispatch.override import HOLLOW, INTERPRETERS, NO_DISPATCH
 from tocha.dispatch.registry import NAMESPACES, op
-from tocha.ops.arguments import Number, check_tensor, scalar_of
+from tocha.ops.arguments import Number, check_fits, check_tensor, scalar_of
 from tocha.ops.convert import to
 from tocha.ops.shape import view_as_real
 from tocha.prims import elementary, rounding, special
@@ -171,6 +171,7 @@ def _clamp_numbers(input: Tensor, min: Any, max: Any) -> Tensor:
         kind = promote.result_type((input, min, max))
         if kind is not input.dtype:
             input = to(input, kind)
+        check_fits(kind, min, max)
     return rounding.clamp_scalar(input, min=min, max=max)
 
 
@@ -207,6 +208,9 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     """input + value * tensor1 * tensor2 (torch docs: torch.addcmul)."""
     check_tensor(tensor1, "addcmul", "tensor1", 2)
     check_tensor(tensor2, "addcmul", "tensor2", 3)
+    if input._a.dtype.kind == "b":
+        raise NotImplementedError("\"addcmul\" not implemented for 'Bool'")
+    check_fits(input.dtype, value)
     return elementary.addcmul(input, tensor1, tensor2, value=value)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tocha.backends import namespace
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import check_int, check_tensor, integer, shape_of, wrap_dim, wrap_dims
+from tocha.ops.arguments import check_fits, check_int, check_tensor, integer, shape_of, wrap_dim, wrap_dims
 from tocha.prims import arrange as prims
 from tocha.prims import indexing
 from tocha.prims.move import unsafe_view
@@ -164,4 +164,5 @@ def constant_pad_nd(input: Tensor, pad: Any, value: Any = 0) -> Tensor:
             )
     if isinstance(value, Tensor):
         value = value.item()
+    check_fits(input.dtype, value)
     return prims.constant_pad(input, pad=full, value=value)

@@ -299,6 +299,8 @@ Tensor.__cuda_array_interface__ = property(_cuda_array_interface)  # type: ignor
 @op("method")
 def __dlpack_device__(input: Tensor) -> tuple[int, int]:
     """DLPack's device pair (1 CPU, 2 CUDA)."""
+    if input.is_meta:
+        raise ValueError("__dlpack_device__: DLPack has no device type for meta tensors")
     return input._a.__dlpack_device__()
 
 
@@ -309,6 +311,8 @@ def __dlpack__(input: Tensor, *, stream: Any = None, max_version: Any = None, dl
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if input._a.__class__ is Lazy:
         raise BufferError("Can't export tensors with the conjugate or negative bit set, use tensor.resolve_conj().resolve_neg()")
+    if input.is_meta:
+        raise BufferError("__dlpack__: can't export a meta tensor, which has no data")
     options = {k: v for k, v in (("max_version", max_version), ("dl_device", dl_device), ("copy", copy)) if v is not None}
     if device_of(input._a).type == "cuda":
         return input._a.__dlpack__(stream=stream, **options)
@@ -339,6 +343,15 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
         return ext_tensor.detach()
     if ext_tensor.__class__.__name__ == "PyCapsule":
         ext_tensor = _Capsule(ext_tensor)
+        if not ext_tensor.name.startswith(('<capsule object "dltensor', '<capsule object "dltensor_versioned')):
+            raise RuntimeError(
+                "from_dlpack received an invalid capsule: a DLTensor capsule can be consumed only once, and a tensor may have been "
+                "made from this one already"
+            )
+    if not hasattr(ext_tensor, "__dlpack_device__"):
+        raise RuntimeError(
+            f"from_dlpack expected a DLPack capsule or an object with __dlpack__, got {ext_tensor.__class__.__name__}"
+        )
     if ext_tensor.__dlpack_device__()[0] == 1:
         array = np.from_dlpack(ext_tensor)
         if not array.flags.writeable and isinstance(ext_tensor, _Capsule) and '"dltensor"' in ext_tensor.name:

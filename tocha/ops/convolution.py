@@ -44,6 +44,8 @@ def _check(
     check_tensor(weight, name, "weight", 2)
     if groups <= 0:
         raise RuntimeError(f"{name}: non-positive groups is not supported, got {groups}")
+    if input._a.dtype.kind == "b":
+        raise NotImplementedError(f"\"{name}\" not implemented for 'Bool'")
     if weight.ndim != n + 2:
         raise RuntimeError(
             f"{name}: expected {n + 2}-dimensional weight, but got {weight.ndim}-dimensional weight of size {list(weight.shape)}"

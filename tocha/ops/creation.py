@@ -357,11 +357,34 @@ def _promote_leaves(leaves: list[Any]) -> DType:
     return found or dtypes.get_default_dtype()
 
 
-@op("torch", alias=("asarray",))
+@op("torch")
+def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False) -> Tensor:
+    """A tensor on an array, sequence or number, or on the bytes of an object with the buffer protocol (torch docs:
+    torch.asarray)."""
+    if isinstance(obj, (Tensor, np.ndarray, np.generic)) or hasattr(obj, "__array_interface__") or not _is_buffer(obj):
+        return as_tensor(obj, dtype, device, copy=copy, requires_grad=requires_grad)
+    from tocha.ops.convert import frombuffer
+
+    out = frombuffer(obj, dtype=dtype or dtypes.get_default_dtype())
+    out = (out.clone() if copy else out).to(to_device(device))
+    if copy is False and not out.is_cpu:
+        raise ValueError(f"asarray: can't alias data of type {type(obj).__name__} on {out.device} without copying")
+    return out.requires_grad_() if requires_grad else out
+
+
+def _is_buffer(obj: Any) -> bool:
+    try:
+        memoryview(obj)
+    except TypeError:
+        return False
+    return True
+
+
+@op("torch")
 def as_tensor(
     data: Any, dtype: Any = None, device: Any = None, *, copy: bool | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor on the data, sharing memory if it can (torch docs: torch.as_tensor, torch.asarray)."""
+    """A tensor on the data, sharing memory if it can (torch docs: torch.as_tensor)."""
     if isinstance(data, Tensor):
         out = data if device is None and dtype is None else data.to(device=device or data.device, dtype=dtype or data.dtype)
         out = out.detach().clone() if copy and out is data else out
@@ -400,9 +423,13 @@ def legacy_tensor(cls: type, *args: Any, device: Any = None, dtype: DType | None
         out = make((0,), found, to_device(device))
     elif len(args) == 1 and isinstance(args[0], Tensor):
         out = args[0].detach()
+        if dtype is not None and out.dtype is not dtype:
+            raise TypeError(f"new(): expected a tensor of {dtype} (got one of {out.dtype})")
     elif all(isinstance(a, (int, np.integer)) and not isinstance(a, bool) for a in args) or isinstance(args[0], Size):
         out = make(check_sizes(shape_of(args, "new"), "new"), found, to_device(device))
     elif len(args) == 1:
+        if not hasattr(args[0], "__getitem__") or isinstance(args[0], (dict, np.generic)):
+            raise TypeError(f"new(): data must be a sequence (got {type(args[0]).__name__})")
         out = tensor(args[0], dtype=found, device=device)
     else:
         raise TypeError(f"new() received an invalid combination of arguments - got ({', '.join(type(a).__name__ for a in args)})")

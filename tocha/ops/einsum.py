@@ -129,7 +129,7 @@ def _pair(x: Tensor, a: Labels, y: Tensor, b: Labels, keep: set[str]) -> tuple[T
     batch = [c for c in both if c in keep]
     inner = [c for c in both if c not in keep]
     rows, columns = [c for c in a if c not in both], [c for c in b if c not in both]
-    if not inner and x._a.dtype.kind != "b":  # nothing is summed: a broadcast product
+    if not inner:  # nothing is summed: a broadcast product
         order = [*batch, *rows, *columns]
         left = x.permute(*(a.index(c) for c in [*batch, *rows])) if a else x
         right = y.permute(*(b.index(c) for c in [*batch, *columns])) if b else y

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tocha import dtypes
 from tocha.autograd.graph import UNCOUNTED, version_of
 from tocha.autograd.mode import state
 from tocha.backends import cpu, namespace
@@ -316,17 +317,18 @@ def _item(i: Any) -> Any:
         return _read_slice(i)
     if isinstance(i, Tensor):
         return _read_tensor(i)
-    if isinstance(i, (bool, np.bool_)):
-        return wrap(np.array(bool(i)))
+    if isinstance(i, bool):
+        return wrap(np.array(i))
     if isinstance(i, np.ndarray):
         from tocha.ops.creation import as_tensor
 
-        return _read_tensor(as_tensor(i.copy() if any(s < 0 for s in i.strides) else i))
+        found = as_tensor(i.copy() if any(s < 0 for s in i.strides) else i)
+        return _read_tensor(found.long() if found.ndim and found._a.dtype.kind == "f" else found)  # as of a list of numbers
     if isinstance(i, (list, tuple, range)):
         return _read_sequence(i)
     if isinstance(i, str):
         raise TypeError("new(): invalid data type 'str'")
-    if hasattr(i, "__index__"):
+    if hasattr(i, "__index__") and not isinstance(i, np.bool_):
         return i.__index__()
     raise IndexError(
         "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got "
@@ -426,6 +428,7 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
         return
     dims, indices = tuple(advanced), tuple(advanced.values())
     check_broadcast(target, indices, dims)
+    _check_byte_mask(index, value)
     if isinstance(value, Tensor):
         if index is True or index is False:
             if index:
@@ -441,10 +444,23 @@ def _setitem(input: Tensor, index: Any, value: Any) -> None:
 
 def fill_of_mask(target: Tensor, index: Any, value: Tensor, accumulate: bool = False) -> Tensor:
     """A single value that goes where one mask says is filled in, so that it may be of another type than the target."""
+    if not accumulate:
+        _check_byte_mask(index, value)
     if value._a.dtype is target._a.dtype or value._a.size != 1 or accumulate or (value.is_complex() and not target.is_complex()):
         return value
     tensors = [i for i in read_items(index) if isinstance(i, Tensor)]
     return value.to(target.dtype) if len(tensors) == 1 and tensors[0]._a.dtype.kind == "b" else value
+
+
+def _check_byte_mask(index: Any, value: Any) -> None:
+    """RuntimeError for one value that goes where a uint8 mask says, which torch leaves to masked_fill_."""
+    if isinstance(value, Tensor) and value._a.size != 1:
+        return
+    masks = [
+        i for i in (index if isinstance(index, (tuple, list)) else (index,)) if isinstance(i, (Tensor, np.ndarray)) and i.ndim
+    ]
+    if len(masks) == 1 and masks[0].dtype in (_UINT8, dtypes.uint8):
+        raise RuntimeError("masked_fill_ only supports boolean masks, but got mask with dtype unsigned char: use mask.bool()")
 
 
 def _check_value(value: Any, input: Tensor) -> None:

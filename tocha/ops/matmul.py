@@ -15,6 +15,7 @@ from tocha.dispatch.prim import record
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import Number, check_tensor, wrap_dim
 from tocha.prims import contract as prims
+from tocha.prims.elementary import unread
 from tocha.prims.pointwise import broadcast_shapes
 from tocha.tensor import Tensor, wrap
 
@@ -41,7 +42,7 @@ def _same_dtype(name: str, a: Tensor, b: Tensor) -> None:
     check_tensor(b, name, "mat2", 2)
     if a._a.dtype is not b._a.dtype:
         raise RuntimeError(f"{name}: expected m1 and m2 to have the same dtype, but got: {a.dtype.name} != {b.dtype.name}")
-    if a._a.dtype.kind == "b":
+    if a._a.dtype.kind == "b" and a._a.size and b._a.size:
         raise NotImplementedError(f"\"{name}\" not implemented for 'Bool'")
 
 
@@ -141,11 +142,12 @@ def _scaled_sum(
         )
     if alpha.__class__ is not int or alpha != 1:
         product = product * alpha
-    if beta not in _ZERO_BETA:
-        if dtype in _HALF and beta != 1:  # the sum of an exact multiple and the product, as by fused multiply-add
-            product = (input.double() * float(np.float32(beta)) + product).float()
-        else:
-            product = (input if beta.__class__ is int and beta == 1 else input * beta) + product
+    if beta in _ZERO_BETA:
+        product = unread(input, product) if input._rg and state.grad else product
+    elif dtype in _HALF and beta != 1:  # the sum of an exact multiple and the product, as by fused multiply-add
+        product = (input.double() * float(np.float32(beta)) + product).float()
+    else:
+        product = (input if beta.__class__ is int and beta == 1 else input * beta) + product
     return product.to(dtype) if dtype in _HALF else product
 
 
@@ -288,7 +290,9 @@ def addr(input: Tensor, vec1: Any, vec2: Any, *rest: Any, beta: Number = 1, alph
         return (input | product) if beta else product
     product = vec1.unsqueeze(-1) * vec2
     product = product if alpha.__class__ is int and alpha == 1 else product * alpha
-    return product.to(kind) if beta in _ZERO_BETA else input * beta + product
+    if beta in _ZERO_BETA:
+        return unread(input, product).to(kind) if input._rg and state.grad else product.to(kind)
+    return input * beta + product
 
 
 @op("torch strictout")
@@ -446,6 +450,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         and x.ndim
         and x.shape[-1] == w.shape[1]
         and x.dtype is w.dtype
+        and x.dtype.kind != "b"
         and (bias is None or (bias._a.dtype is x.dtype and bias._a.shape == w.shape[:1]))
     ):
         return prims.linear(input, weight, bias)
@@ -481,6 +486,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         )
     if bias is not None and bias._a.shape != weight._a.shape[:1]:
         raise RuntimeError(f"bilinear(): bias size does not match weight size: got {list(bias.shape)}")
+    _same_dtype("bilinear", input1, weight)
     lead = tuple(input1._a.shape[:-1])
     x, y = prims.rows(input1), prims.rows(input2)
     outputs, n, m = weight._a.shape

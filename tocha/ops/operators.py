@@ -204,5 +204,5 @@ def _reversed(input: Tensor) -> Tensor:
 _PYTHON: dict[str, Callable[..., Any]] = {
     "__bool__": _truth, "__float__": _number(float), "__int__": _number(int), "__complex__": _number(complex), "__index__": _index,
     "__len__": _len, "__iter__": _iter, "__contains__": _contains, "__format__": _format,
-    "__pos__": lambda input: input, "__reversed__": _reversed,
+    "__pos__": lambda input: _TORCH["positive"](input), "__reversed__": _reversed,
 }  # fmt: skip

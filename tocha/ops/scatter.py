@@ -31,11 +31,11 @@ from tocha.tensor import Tensor, wrap
 Shape = tuple[int, ...]
 
 
-def _check_index(index: Any, name: str) -> Tensor:
+def _check_index(index: Any, name: str, error: type[Exception] = RuntimeError) -> Tensor:
     check_tensor(index, name, "index", 2)
     if index._a.dtype not in INDEX_TYPES:
         if index._a.size:
-            raise RuntimeError(f"{name}(): Expected dtype int64 for index")
+            raise error(f"{name}(): Expected dtype int64 for index")
         return index.long()
     return index
 
@@ -104,7 +104,8 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     one = lambda s: (*s[:d], 1, *s[d + 1 :])  # noqa: E731
     shape = broadcast_shapes("take_along_dim", one(input._a.shape), one(indices._a.shape))
     spread = lambda t: t.expand((*shape[:d], t._a.shape[d], *shape[d + 1 :]))  # noqa: E731
-    return gather(spread(input), d, spread(indices.long()))
+    check_range(indices, input._a.shape[d], d, negative=True, error=RuntimeError)
+    return gather(spread(input), d, spread(indices.long() % max(input._a.shape[d], 1)))
 
 
 def _scatter(input: Tensor, dim: int, index: Tensor, src: Any, reduce: str | None, name: str) -> Tensor:
@@ -168,9 +169,10 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
 
 
 def _one_index(input: Tensor, dim: int, index: Any, name: str) -> tuple[int, Tensor]:
-    _check_index(index, name)
+    of_type, of_shape = (IndexError, RuntimeError) if name == "index_fill" else (RuntimeError, IndexError)
+    _check_index(index, name, of_type)
     if index._a.ndim > 1:
-        raise IndexError(f"{name}(): Index is supposed to be a vector, but got a tensor of shape {list(index.shape)}")
+        raise of_shape(f"{name}(): Index is supposed to be a vector, but got a tensor of shape {list(index.shape)}")
     return wrap_dim(dim, input.ndim, name), index.reshape(1) if index._a.ndim == 0 else index
 
 
@@ -206,7 +208,8 @@ def _check_slices(input: Tensor, d: int, index: Tensor, source: Tensor, name: st
 def _write_slices(input: Tensor, dim: int, index: Tensor, source: Any, accumulate: bool, name: str) -> Tensor:
     d, i = _one_index(input, dim, index, name)
     value = _check_slices(input, d, i, check_tensor(source, name, "source", 4), name)
-    check_range(i, (input._a.shape or (1,))[d], d)
+    error = RuntimeError if name == "index_add" and input._a.ndim > 1 else IndexError
+    check_range(i, (input._a.shape or (1,))[d], d, error=error)
     lifted = _lifted(input)[0]
     return _restored(prims.index_put(lifted, value, i, dims=(d,), accumulate=accumulate), input)
 
@@ -344,7 +347,7 @@ def put_flat(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = Fa
             f"source.dtype = {source.dtype.name}"
         )
     if source._a.size != index._a.size:
-        raise RuntimeError(
+        raise IndexError(
             f"put_(): Expected source and index to have the same number of elements, but got {source._a.size} and {index._a.size}"
         )
     if index._a.size and not input._a.size:

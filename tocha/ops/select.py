@@ -12,9 +12,9 @@ from tocha.autograd.mode import state
 from tocha.backends import namespace
 from tocha.dispatch.inplace import assign, check_writable, mutated
 from tocha.dispatch.override import in_memory
-from tocha.dispatch.promote import result_type
+from tocha.dispatch.promote import number_type, result_type
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import check_tensor, scalar_of, settle
+from tocha.ops.arguments import check_fits, check_tensor, scalar_of, settle
 from tocha.prims import elementary
 from tocha.prims import indexing as prims
 from tocha.prims.pointwise import broadcast_shapes
@@ -40,7 +40,7 @@ def _operand(value: Any, name: str) -> Tensor:
         return value
     if not isinstance(value, _NUMBERS):
         raise TypeError(f"{name}(): expected a Tensor or a number, not {type(value).__name__}")
-    return wrap(np.array(value, dtypes.of_scalar(value).np))
+    return wrap(np.array(value, number_type(value).np))
 
 
 def _short_where(condition: Any, input: Any = None, other: Any = None) -> Tensor | None:
@@ -68,6 +68,7 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
         condition = condition.bool()
     kind = result_type((input, other))
     arrays = (_operand(input, "where"), _operand(other, "where"))
+    check_fits(kind, input, other)
     broadcast_shapes("where", condition._a.shape, *(a._a.shape for a in arrays))
     return settle(elementary.where(condition, *arrays, dtype=kind.np), condition, *arrays)
 

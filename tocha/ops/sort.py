@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tocha import dtypes
-from tocha.dispatch.promote import common_dtype
+from tocha.dispatch.promote import common_dtype, number_type
 from tocha.dispatch.registry import NAMESPACES, op
 from tocha.ops.arguments import check_int, check_tensor, wrap_dim
 from tocha.ops.convert import to
@@ -192,8 +192,10 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     given = next((a for a in (elements, test_elements) if isinstance(a, Tensor)), None)
     if given is None:
         raise TypeError("isin(): at least one of elements and test_elements must be a Tensor")
+    if given._a.dtype.kind == "b":
+        raise RuntimeError("Unsupported input type encountered for isin(): Bool")
     elements, test_elements = (
-        a if isinstance(a, Tensor) else given.new_tensor(a, dtype=dtypes.of_scalar(a)) for a in (elements, test_elements)
+        a if isinstance(a, Tensor) else given.new_tensor(a, dtype=number_type(a)) for a in (elements, test_elements)
     )
     found = prims.isin(elements, test_elements)
     return ~found if invert else found

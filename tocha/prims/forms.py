@@ -279,6 +279,10 @@ def _scale(other: Any, alpha: Any, kind: dtype) -> Any:
         raise RuntimeError("Boolean alpha only supported for Boolean results.")
     if isinstance(alpha, float) and not kind.is_floating_point and not kind.is_complex:
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+    if alpha.__class__ is int and kind.category == dtypes.INTEGRAL:
+        limits = dtypes.iinfo(kind)
+        if not (limits.min or -limits.max) <= alpha <= limits.max:
+            raise RuntimeError(f"value cannot be converted to type {kind} without overflow (alpha is {alpha})")
     if isinstance(alpha, complex) and not kind.is_complex:
         raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
     if kind is dtypes.bool_:
