@@ -163,9 +163,9 @@ def _is_deep(channels: int, outputs: int, groups: int) -> bool:
     return outputs > 2 or channels > _FEW or (groups < 8 and channels * outputs > 1)
 
 
-# Multiply-adds that cost as much as transforming an input or an output (a vector of tiles of a channel), and as a filter: transformed
-# in each call, or read where it takes 16 numbers in place of 9. Measured with AVX-512.
-_TRANSFORM, _FILTER, _KEPT_FILTER = 2500, 300, 100
+# Multiply-adds that cost as much as transforming an input or an output (a vector of tiles of a channel: vectors of them), and as a
+# filter: transformed in each call, or read where it takes 16 numbers in place of 9. Measured with AVX-512.
+_TRANSFORM, _FILTER, _KEPT_FILTER = 160, 300, 100
 
 
 def suits_winograd(
@@ -181,7 +181,7 @@ def suits_winograd(
     high, wide = (-(-n // 2) for n in sizes)
     tiles = -(-samples * high * wide // lanes) * lanes
     direct = 9 * samples * _product(sizes) * channels * outputs
-    moved = samples * high * -(-wide // lanes) * (channels + outputs) * _TRANSFORM
+    moved = samples * high * -(-wide // lanes) * (channels + outputs) * _TRANSFORM * lanes
     filters = (_KEPT_FILTER if kept else _FILTER) * channels * outputs
     return 16 * tiles * channels * outputs + moved + filters < direct and direct >= native.LEAST["conv"]
 
