@@ -263,3 +263,86 @@ def test_graphs_are_freed_without_the_collector():
         assert [r() for r in refs] == [None] * 6
     finally:
         gc.enable()
+
+
+def returning(gradient):
+    class Returning(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return gradient(g)
+
+    return Returning.apply
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gradient"),
+    [
+        (torch.float32, lambda g: g * (1 + 2j)),
+        (torch.float32, lambda g: g.to(torch.complex64)),
+        (torch.complex64, lambda g: g.real.int()),
+    ],
+)
+def test_gradients_of_another_kind_of_number_are_refused(dtype, gradient):
+    x = torch.ones(2, dtype=dtype, requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"index 0.*input_is_complex == grad_is_complex"):
+        returning(gradient)(x).abs().sum().backward()
+    assert x.grad is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gradient"),
+    [
+        (torch.float32, lambda g: g.double()),
+        (torch.float32, lambda g: g.int()),
+        (torch.float16, lambda g: g.float()),
+        (torch.complex64, lambda g: g.real),
+        (torch.complex64, lambda g: g.to(torch.complex128)),
+    ],
+)
+def test_gradients_arrive_in_the_inputs_type(dtype, gradient):
+    x = torch.ones(2, dtype=dtype, requires_grad=True)
+    middle = x * 1
+    (got,) = torch.autograd.grad(returning(gradient)(middle), middle, torch.ones(2, dtype=dtype))
+    assert got.dtype is dtype and torch.equal(got, torch.ones(2, dtype=dtype))
+
+
+def test_a_gradient_that_nobody_wants_is_not_checked():
+    class Second(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            return g, g * 1j
+
+    x = leaf(1.0, 2.0)
+    Second.apply(x, torch.ones(2)).sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+
+
+def test_gradients_on_another_device_are_refused():
+    x = leaf(1.0, 2.0)
+    with pytest.raises(RuntimeError, match="index 0 - expected device cpu but got meta"):
+        returning(lambda g: torch.ones(2, device="meta"))(x).sum().backward()
+
+
+def test_tensors_in_a_list_have_no_history():
+    class Listed(Function):
+        @staticmethod
+        def forward(ctx, x, itself):
+            return [x] if itself else [x * 2, x * 3]
+
+        @staticmethod
+        def backward(ctx, *grads):
+            return grads[0], None
+
+    x = leaf(1.0, 2.0)
+    got = Listed.apply(x, False)
+    assert isinstance(got, list) and [y.tolist() for y in got] == [[2.0, 4.0], [3.0, 6.0]]
+    assert not any(y.requires_grad for y in got)
+    assert Listed.apply(x, True)[0] is x

@@ -131,19 +131,38 @@ class FunctionCtx(Node):
                 f"function {self.name()} returned an incorrect number of gradients (expected {expected}, got {len(got)})"
             )
         for i, g in enumerate(results):
-            if g is None:
-                continue
-            if not isinstance(g, Tensor):
-                raise RuntimeError(f"expected Variable or None (got {type(g).__name__})")
-            shape = self._input_shapes[i]  # type: ignore[attr-defined]
-            if shape is None:
-                raise RuntimeError(
-                    f"function {self.name()} returned a gradient different than None at position {i + 1}, but the corresponding "
-                    "forward input was not a Variable"
-                )
-            if tuple(g.shape) != shape:
-                results[i] = self._expand_or_refuse(g, shape, i)
+            if g is not None:
+                results[i] = self._fitting(g, i)
         return results
+
+    def _fitting(self, g: Any, i: int) -> Tensor:
+        """The gradient for input i in that input's shape and type; RuntimeError for what torch refuses."""
+        if not isinstance(g, Tensor):
+            raise RuntimeError(f"expected Variable or None (got {type(g).__name__})")
+        meta = self._input_metas[i]  # type: ignore[attr-defined]
+        if meta is None:
+            raise RuntimeError(
+                f"function {self.name()} returned a gradient different than None at position {i + 1}, but the corresponding "
+                "forward input was not a Variable"
+            )
+        if self.edges[i] is None:
+            return g
+        shape, dtype, device = meta
+        if tuple(g.shape) != shape:
+            g = self._expand_or_refuse(g, shape, i)
+        if g.dtype is not dtype:
+            if not g.dtype.is_floating_point and g.dtype.is_complex != dtype.is_complex:
+                raise RuntimeError(
+                    f"Function {self.name()} returned an invalid gradient at index {i} - got type {g.dtype} for an input of type {dtype}: "
+                    "Expected isFloatingType(grad.scalar_type()) || (input_is_complex == grad_is_complex) to be true, but got false. "
+                    + ("Take .real of it." if g.dtype.is_complex else "Cast it to the input's type.")
+                )
+            g = g.to(dtype)
+        if g.device != device:
+            raise RuntimeError(
+                f"Function {self.name()} returned an invalid gradient at index {i} - expected device {device} but got {g.device}"
+            )
+        return g
 
     def _expand_or_refuse(self, g: Tensor, shape: tuple[int, ...], i: int) -> Tensor:
         try:
@@ -250,13 +269,12 @@ class Function(metaclass=FunctionMeta):
                 cls.setup_context(ctx, args, got)
             else:
                 got = cls.forward(ctx, *args)
-        outs = list(got) if isinstance(got, (tuple, list)) else [got]
+        # Any other container is one output that isn't a tensor: what is in it has no history.
+        outs = list(got) if isinstance(got, tuple) else [got]
         if not all(any(t is o for o in outs) for t in ctx._dirty):
             raise RuntimeError("Some elements marked as dirty during the forward method were not returned as output.")
         results = _attach(ctx, args, outs, recording)
-        if not isinstance(got, (tuple, list)):
-            return ctx, results[0]
-        return ctx, results if isinstance(got, list) else tuple(results)
+        return ctx, tuple(results) if isinstance(got, tuple) else results[0]
 
 
 def _under_interpreter(cls: type[Function], args: tuple[Any, ...]) -> Any:
@@ -278,7 +296,7 @@ def _attach(ctx: FunctionCtx, args: tuple[Any, ...], outs: list[Any], recording:
     if recording:
         ctx.edges = tuple(edge_of(a) if n else None for a, n in zip(args, needs, strict=True))
         ctx.output_numbers = tuple(a._nr if n else 0 for a, n in zip(args, needs, strict=True))
-        ctx._input_shapes = [tuple(a.shape) if isinstance(a, Tensor) else None for a in args]  # type: ignore[attr-defined]
+        ctx._input_metas = [(tuple(a.shape), a.dtype, a.device) if isinstance(a, Tensor) else None for a in args]  # type: ignore[attr-defined]
         ctx.outputs = len(outs)
         ctx.order = next_order()
         if state.anomaly is not None:
