@@ -162,3 +162,29 @@ def test_bools_where_nothing_is_added():
     assert torch.mm(b[:0], b).dtype is torch.bool and torch.mm(b[:0], b).shape == (0, 2)
     assert torch.mm(b[:, :0], b[:0]).tolist() == [[False, False], [False, False]]
     assert torch.nn.functional.linear(b[:0], b).shape == torch.mv(b[:0], b[0]).shape + (2,) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("addmm", [(2, 3), (2, 4), (4, 3)]),
+        ("addmm", [(3,), (2, 4), (4, 3)]),
+        ("addmv", [(2,), (2, 4), (4,)]),
+        ("addr", [(2, 3), (2,), (3,)]),
+        ("baddbmm", [(5, 2, 3), (5, 2, 4), (5, 4, 3)]),
+        ("addbmm", [(2, 3), (5, 2, 4), (5, 4, 3)]),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_beta_zero_gives_the_input_zeros_as_gradient(name, shapes, dtype):
+    input = torch.full(shapes[0], float("nan"), dtype=dtype, requires_grad=True)
+    a, b = (torch.ones(shape, dtype=dtype, requires_grad=True) for shape in shapes[1:])
+    zero, plain = torch.zeros(shapes[0], dtype=dtype), getattr(torch, name)
+    out = plain(input, a, b, beta=0, alpha=0.5)
+    assert torch.equal(out, plain(zero, a, b, alpha=0.5))
+    out.sum().backward()
+    assert torch.equal(input.grad, zero) and a.grad.any() and b.grad.any()
+    only = plain(input, a.detach(), b.detach(), beta=0.0)
+    assert torch.equal(torch.autograd.grad(only.sum(), input)[0], zero)
+    with torch.no_grad():
+        assert not plain(input, a, b, beta=0).requires_grad

@@ -15,6 +15,7 @@ by which arguments want one).
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
@@ -92,6 +93,15 @@ class Prim:
         from tocha.dispatch.bind import bind_plain
 
         return bind_plain(self, args, params)
+
+    def tied(self) -> Prim:
+        """Make the nodes of all its calls `TiedNode`s; the primitive itself."""
+        self.node_class = self.tied_class
+        return self
+
+    @functools.cached_property
+    def tied_class(self) -> type[PrimNode]:
+        return type(self.node_class.__name__, (TiedNode,), {"__slots__": (), "__module__": "torch"})
 
     def plan(self, needs: Any) -> Plan:
         """What to save and which rules to run when the arguments in `needs` want gradients."""
@@ -347,6 +357,46 @@ def _saved_names(prim: Prim, kind: int, key: Any) -> tuple[str, ...]:
     if kind == OUTPUT:
         return f"_saved_{prim.outputs[key]}", "_saved_result"
     return (f"_saved_{key}",)
+
+
+class Tie(Node):
+    """An identity that has a second edge, along which it sends zeros."""
+
+    __slots__ = ()
+
+    def apply(self, grad: Any) -> Sequence[Tensor | None]:
+        return grad, grad.new_zeros(grad.shape)
+
+
+class TiedNode(PrimNode):
+    """The node of a call that is linear in its arguments almost everywhere, as rectifiers and pooling are. torch's rules for the gradient
+    read the argument there, and so a second derivative of zeros arrives at it; here recorded gradients get an edge to the argument."""
+
+    __slots__ = ()
+
+    def apply(self, grad: Any, wanted: Sequence[bool] | None = None) -> Sequence[Tensor | None]:
+        grads = super().apply(grad, wanted)
+        if not state.grad:
+            return grads
+        return [
+            g if g is None or edge is None else self._tied(g, i)
+            for i, (g, edge) in enumerate(zip(grads, self.edges, strict=False))
+        ]
+
+    def _tied(self, grad: Tensor, i: int) -> Tensor:
+        numbers = self.output_numbers
+        node = Tie((edge_of(grad) if grad._rg else None, self.edges[i]), (grad._nr, 0 if numbers is None else numbers[i]))
+        out = grad.detach()
+        out._rg, out._node = True, node
+        return out
+
+
+def tie(out: Tensor) -> Tensor:
+    """out, the node of whose call becomes a `TiedNode`: for primitives of which only some calls are such."""
+    node = out._node
+    if isinstance(node, PrimNode) and out._view is None:
+        node.__class__ = node.plan.prim.tied_class
+    return out
 
 
 def _fit(g: Tensor, target: tuple[tuple[int, ...], Any, bool]) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tocha.backends.meta import MetaArray
-from tocha.dispatch.prim import prim
+from tocha.dispatch.prim import prim, tie
 from tocha.dispatch.registry import op
 from tocha.dtypes import FROM_NP
 from tocha.ops.arguments import check_tensor
@@ -53,4 +53,4 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """Complex numbers of given size and angle (torch docs: torch.polar)."""
     kind = _check(abs, angle, "polar", ("abs", "angle"))
-    return _complex(abs * angle.cos(), abs * angle.sin(), dtype=kind)
+    return _complex(tie(abs * angle.cos()), tie(abs * angle.sin()), dtype=kind)

@@ -16,6 +16,7 @@ from tocha import dtypes
 from tocha.autograd.mode import no_grad
 from tocha.backends import namespace
 from tocha.device import contiguous_format
+from tocha.dispatch.prim import tie
 from tocha.dispatch.registry import NAMESPACES, op
 from tocha.ops._sampling import fresh, overwrite, refuse
 from tocha.ops.arguments import check_tensor
@@ -231,10 +232,10 @@ def _rrelu(input: Tensor, lower: Any, upper: Any, training: bool, generator: Any
         refuse("rrelu_with_noise_out_cpu", input.dtype)
     if input.dtype is dtypes.bfloat16:  # computed in float32, slopes included, and rounded once
         wide = input.float()
-        out = wide.mul(_slopes(wide.detach(), lower, upper, generator)).to(input.dtype)
+        out = tie(wide.mul(_slopes(wide.detach(), lower, upper, generator))).to(input.dtype)
         return input.copy_(out) if inplace else out
     slopes = _slopes(input.detach(), lower, upper, generator)
-    return _times(input, slopes, inplace)
+    return tie(_times(input, slopes, inplace))
 
 
 @op("torch", name="rrelu")

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tocha import dtypes
+from tocha.autograd.mode import state
 from tocha.backends import cpu, native
 from tocha.dispatch.override import stacks
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
 from tocha.prims import grid as grid_prims
 from tocha.prims.activation import ON_TENSORS
+from tocha.prims.elementary import unread
 from tocha.tensor import Tensor
 
 _MODES = ("bilinear", "nearest", "bicubic")
@@ -156,7 +158,10 @@ def sampled(input: Tensor, grid: Tensor, mode: str, padding: str, align: bool) -
     if mode == "bicubic":
         return _bicubic(image, places, padding, align)
     places = [_inside(p, size, padding, align) for p, size in zip(places, sizes, strict=True)]
-    return _linear(image, places) if mode == "bilinear" else image.at([p.detach().round() for p in places])
+    if mode == "bilinear":
+        return _linear(image, places)
+    out = image.at([p.detach().round() for p in places])
+    return unread(grid.floor().sum(-1).unsqueeze(1), out) if grid._rg and state.grad else out
 
 
 def _aligned(align_corners: bool | None) -> bool:

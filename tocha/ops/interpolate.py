@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 from tocha import dtypes
+from tocha.dispatch.prim import tie
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
 from tocha.prims.resample import resample
@@ -99,7 +100,8 @@ def _resize(input: Tensor, sizes: list[int], factors: list[float], mode: str, al
     specs = tuple(
         (base, m, s, align, 1.0 / f if f and base != "area" else 0.0) for m, s, f in zip(spatial, sizes, factors, strict=True)
     )
-    return resample(input, specs=specs)
+    out = resample(input, specs=specs)
+    return tie(out) if base == "area" else out
 
 
 @op("F")

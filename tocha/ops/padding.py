@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tocha.dispatch.prim import tie
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
 from tocha.ops.arrange import constant_pad_nd
@@ -50,7 +51,8 @@ def _mapped(input: Tensor, pad: Sequence[int], mode: str) -> Tensor:
         specs.append((mode, size, out, False, float(low)))
     if mode == "circular" and min(pad) < 0:
         input = constant_pad_nd(input, [min(p, 0) for p in pad])
-    return resample(input, specs=tuple(specs))
+    out = resample(input, specs=tuple(specs))
+    return out if mode == "circular" else tie(out)
 
 
 @op("F")

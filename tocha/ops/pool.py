@@ -7,6 +7,7 @@ from typing import Any
 
 from tocha import dtypes
 from tocha.backends.pooling import CODES
+from tocha.dispatch.prim import tie
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
 from tocha.ops.convolution import spatial
@@ -138,7 +139,7 @@ def _adaptive_avg(name: str, n: int, input: Tensor, output_size: Any) -> Tensor:
     if sizes == (1,) * n:
         return input.mean(dims, keepdim=True)
     specs = tuple(("area", m, s, False, 0.0) for m, s in zip(input._a.shape[-n:], sizes, strict=True))
-    return resample(input, specs=specs)
+    return tie(resample(input, specs=specs))
 
 
 def _adaptive_max(name: str, n: int, input: Tensor, output_size: Any, indices: bool) -> Any:
@@ -207,7 +208,7 @@ def _unpool(
                 f"{name}: Found an invalid max index: {high if high >= length else low} (output volumes are of size {'x'.join(map(str, size))})"
             )
     lead = tuple(input._a.shape[: input._a.ndim - n])
-    flat = input.new_zeros((*lead, length)).scatter(len(lead), indices.flatten(len(lead)), input.flatten(len(lead)))
+    flat = tie(input.new_zeros((*lead, length)).scatter(len(lead), indices.flatten(len(lead)), input.flatten(len(lead))))
     return flat.reshape((*lead, *size))
 
 

@@ -18,6 +18,7 @@ from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import REGISTRY, prim
 from tocha.dispatch.registry import NAMESPACES, add_spellings
 from tocha.prims.contract import recording
+from tocha.prims.elementary import zero
 from tocha.prims.forms import Form, InplaceForm
 from tocha.prims.pointwise import Pointwise, pointwise
 
@@ -97,7 +98,7 @@ def _inside(o: Any, x: Any, low: float, high: float, yes: Any, no: Any) -> Any:
 # ---- rectifiers
 
 relu_backward = pointwise(
-    "relu_backward", lambda o, g, out: o.where(o.le(out, 0), 0, g), vjp=(lambda g, out: relu_backward(g, out), None), spell=""
+    "relu_backward", lambda o, g, out: o.where(o.le(out, 0), 0, g), vjp=(lambda g, out: relu_backward(g, out), zero), spell=""
 )
 relu = pointwise(
     "relu", lambda o, x: o.maximum(x, 0), vjp=relu_backward, refuse=("complex", "bool"), spell="",
@@ -143,6 +144,15 @@ softshrink = activation(
     "softshrink", lambda o, x, *, lambd: o.where(o.gt(x, lambd), o.sub(x, lambd), o.where(o.lt(x, -lambd), o.add(x, lambd), o.mul(x, 0.0))),
     lambda o, x, *, lambd: o.where(o.le(o.abs(x), lambd), 0.0, 1.0),
 )  # fmt: skip
+prelu = pointwise(
+    "prelu", lambda o, x, weight: o.where(o.gt(x, 0), x, o.mul(x, weight)), spell="",
+    vjp=(
+        lambda g, x, weight: ON_TENSORS.where(x > 0, g, g * weight),
+        lambda g, x: g * ON_TENSORS.where(x > 0, 0.0, x),
+    ),
+)  # fmt: skip
+for _piecewise_linear in (threshold, hardtanh, hardsigmoid, leaky_relu, hardshrink, softshrink, prelu):
+    _piecewise_linear.tied()
 
 # ---- smooth ones
 
@@ -180,13 +190,6 @@ def _gelu_tanh_slope(o: Any, x: Any) -> Any:
 
 
 gelu_tanh = activation("gelu_tanh", lambda o, x: o.mul(o.mul(x, 0.5), o.add(_gelu_tanh(o, x), 1.0)), _gelu_tanh_slope)
-prelu = pointwise(
-    "prelu", lambda o, x, weight: o.where(o.gt(x, 0), x, o.mul(x, weight)), spell="",
-    vjp=(
-        lambda g, x, weight: ON_TENSORS.where(x > 0, g, g * weight),
-        lambda g, x: g * ON_TENSORS.where(x > 0, 0.0, x),
-    ),
-)  # fmt: skip
 
 # ---- softmax
 

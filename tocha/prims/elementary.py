@@ -49,6 +49,20 @@ def keep(xp: Any, input: Any, mask: Any) -> Any:
     return xp.where(mask, input, input.dtype.type(0))
 
 
+def zero(g: Any) -> Any:
+    """The gradient where nothing depends on the argument, though torch has a gradient there."""
+    return g.new_zeros(g.shape)
+
+
+@prim("unread", "pointwise", half="native", vjp=(lambda g: g * 0, lambda g: g),
+      infer=lambda input, other: MetaArray(other.shape, other.dtype))  # fmt: skip
+def unread(xp: Any, input: Any, other: Any) -> Any:
+    """other, as of `0 * input + other` where NaN in input doesn't count; input broadcasts to it."""
+    return other.copy()
+
+
+unread.fit = True
+
 # ---- arithmetic
 
 add = pointwise(

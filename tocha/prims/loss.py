@@ -64,6 +64,9 @@ def nll(xp: Any, input: Any, target: Any, weight: Any, *, reduction: str, ignore
     return _reduce(xp, losses, total, reduction, target.shape), total
 
 
+nll.tied()
+
+
 @prim(
     "nll_backward", "loss", infer=lambda g, target, weight, total, *, shape, reduction, ignore_index: MetaArray(shape, g.dtype),
     vjp=lambda h, target, weight, *, reduction, ignore_index: (

@@ -323,3 +323,7 @@ def fractional_max_pool(xp: Any, input: Any, samples: Any, *, kernel: Shape, siz
         starts.append(start)
         ends.append(start + k)
     return _uneven_max(xp, input, starts, ends)
+
+
+for _pool in (max_pool, max_pool_values, max_pool_coded, avg_pool, adaptive_max_pool, fractional_max_pool):
+    _pool.tied()

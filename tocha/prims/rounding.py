@@ -8,13 +8,8 @@ from tocha.backends import cpu
 from tocha.backends.meta import MetaArray
 from tocha.backends.shared import number
 from tocha.dispatch.prim import prim
-from tocha.prims.elementary import keep
+from tocha.prims.elementary import keep, zero
 from tocha.prims.pointwise import pointwise
-
-
-def _zero(g: Any) -> Any:
-    return g.new_zeros(g.shape)
-
 
 # ---- sign and parts
 
@@ -47,13 +42,13 @@ def _sgn(o: Any, x: Any) -> Any:
 def _sgn_vjp(g: Any, x: Any, out: Any) -> Any:
     """The part of g across the unit circle's tangent, over |x|."""
     if not x.is_complex():
-        return _zero(g)
+        return zero(g)
     size = x.abs()
     along = (g * out.conj()).real * out
     return keep((g - along) / size, size != 0)
 
 
-pointwise("sign", _sign, vjp=lambda g: _zero(g), refuse=("complex",), doc="-1, 0 or 1 (torch docs: torch.sign).")
+pointwise("sign", _sign, vjp=zero, refuse=("complex",), doc="-1, 0 or 1 (torch docs: torch.sign).")
 pointwise("sgn", _sgn, vjp=_sgn_vjp, doc="sign; of complex numbers x / |x| (torch docs: torch.sgn).")
 pointwise(
     "signbit", lambda o, x: o.signbit(x) if x.dtype.kind == "f" else o.lt(x, 0) if x.dtype.kind == "i" else o.zeros(x.shape, bool),
@@ -71,7 +66,7 @@ def _angle(o: Any, x: Any) -> Any:
 
 def _angle_vjp(g: Any, x: Any) -> Any:
     if not x.is_complex():
-        return _zero(g)
+        return zero(g)
     size = x.abs()
     return keep(x / size * (g / size) * 1j, size != 0)
 
@@ -85,7 +80,7 @@ conjugate = pointwise("conj_physical", lambda o, x: o.conj(x), vjp=lambda g: g.c
 
 copysign = pointwise(
     "copysign", lambda o, x, y: o.copysign(x, y), promote="float", numbers="second", refuse=("complex",),
-    vjp=(lambda g, x, out: g * keep(out / x, x != 0), lambda g: _zero(g)),
+    vjp=(lambda g, x, out: g * keep(out / x, x != 0), zero),
     doc="Magnitude of input, sign of other (torch docs: torch.copysign).",
 )  # fmt: skip
 
@@ -93,7 +88,7 @@ copysign = pointwise(
 
 for _name, _numpy, _alias in (("floor", "floor", ()), ("ceil", "ceil", ()), ("trunc", "trunc", ("fix",))):
     pointwise(
-        _name, (lambda n: lambda o, x: x if x.dtype.kind in "iu" else getattr(o, n)(x))(_numpy), vjp=lambda g: _zero(g),
+        _name, (lambda n: lambda o, x: x if x.dtype.kind in "iu" else getattr(o, n)(x))(_numpy), vjp=zero,
         refuse=("bool", "complex"), alias=_alias, doc=f"Round with {_name} (torch docs: torch.{_name}).",
     )  # fmt: skip
 pointwise(
@@ -114,7 +109,7 @@ def _round(o: Any, x: Any, *, decimals: int) -> Any:
     return o.div(o.rint(o.mul(x, ten)), ten)
 
 
-round_ = pointwise("round", _round, vjp=lambda g: _zero(g), refuse=("bool", "complex"), spell="", doc="Half to even.")
+round_ = pointwise("round", _round, vjp=zero, refuse=("bool", "complex"), spell="", doc="Half to even.")
 
 # ---- extremes
 
@@ -250,12 +245,10 @@ def _fmod(o: Any, x: Any, y: Any) -> Any:
 
 
 floor_divide = pointwise(
-    "floor_divide", _floor_divide, vjp=(lambda g: _zero(g), lambda g: _zero(g)), refuse=("bool", "complex"),
+    "floor_divide", _floor_divide, vjp=(zero, zero), refuse=("bool", "complex"),
     doc="Quotient rounded down; exact on integers (torch docs: torch.floor_divide).",
 )  # fmt: skip
-trunc_divide = pointwise(
-    "trunc_divide", _trunc_divide, vjp=(lambda g: _zero(g), lambda g: _zero(g)), refuse=("bool", "complex"), spell=""
-)
+trunc_divide = pointwise("trunc_divide", _trunc_divide, vjp=(zero, zero), refuse=("bool", "complex"), spell="")
 trunc_divide.half = "native"  # torch rounds the quotient to the half type before it truncates
 pointwise(
     "remainder", _remainder, vjp=(lambda g: g, lambda g, x, y: -g * x.div(y, rounding_mode="floor")), refuse=("bool", "complex"),
@@ -270,7 +263,7 @@ pointwise(
     doc="0 below 0, 1 above, `values` at 0 (torch docs: torch.heaviside).",
 )  # fmt: skip
 nextafter = pointwise(
-    "nextafter", lambda o, x, y: o.nextafter(x, y), vjp=(lambda g, x, y: keep(g, x != y), lambda g: _zero(g)),
+    "nextafter", lambda o, x, y: o.nextafter(x, y), vjp=(lambda g, x, y: keep(g, x != y), zero),
     refuse=("bool", "complex", "integral"), numbers="none",
     doc="The next representable number towards other (torch docs: torch.nextafter).",
 )  # fmt: skip
