@@ -190,3 +190,14 @@ def test_ensembles():
     x = grid(5, 3)
     out = vmap(lambda p, b, x: functional_call(models[0], (p, b), (x,)), in_dims=(0, 0, None))(params, buffers, x)
     close(out, torch.stack([m(x) for m in models]))
+
+
+def test_forward_mode_passes_through_gradients_of_what_is_linear_in_pieces():
+    def f(a):
+        return (F.max_pool1d(F.leaky_relu(a * a - 2)[None, None], 2) ** 2).sum()
+
+    x = torch.tensor([1.0, -2.0, 3.0, 0.5])
+    # 4 (x² - 2)² and so on: only -2 and 3 are a window's maximum.
+    assert torch.equal(torch.func.hessian(f)(x), torch.diag(torch.tensor([0.0, 12 * 4.0 - 8, 12 * 9.0 - 8, 0.0])))
+    pushed = torch.func.jvp(torch.func.grad(f), (x,), (torch.ones(4),))[1]
+    assert pushed.tolist() == [0.0, 40.0, 100.0, 0.0]

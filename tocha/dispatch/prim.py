@@ -378,12 +378,13 @@ class TiedNode(PrimNode):
         grads = super().apply(grad, wanted)
         if not state.grad:
             return grads
+        # Under an interpreter (vmap, forward mode) gradients stay as they are: tocha.func has zeros for what isn't connected.
         return [
-            g if g is None or edge is None else self._tied(g, i)
+            self._tied(g, i) if g.__class__ is Tensor and edge is not None else g
             for i, (g, edge) in enumerate(zip(grads, self.edges, strict=False))
         ]
 
-    def _tied(self, grad: Tensor, i: int) -> Tensor:
+    def _tied(self, grad: Any, i: int) -> Tensor:
         numbers = self.output_numbers
         node = Tie((edge_of(grad) if grad._rg else None, self.edges[i]), (grad._nr, 0 if numbers is None else numbers[i]))
         out = grad.detach()
