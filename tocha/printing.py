@@ -181,7 +181,7 @@ def _suffixes(tensor: Tensor) -> list[str]:
     except RuntimeError:  # a view whose history was spoilt by an in-place change
         return [*found, "grad_fn=<Invalid>"]
     if node is not None:
-        found.append(f"grad_fn=<{node.name()}>")
+        found.append(f"grad_fn=<{node.name().rpartition(':')[2]}>")
     elif tensor.requires_grad:
         found.append("requires_grad=True")
     return found

@@ -144,6 +144,9 @@ class Tensor(_Operators):
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        self._allow_grad(value)
+
+    def _allow_grad(self, value: bool) -> None:
         if not value and self._node is not None:
             raise RuntimeError(
                 "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a "
@@ -207,11 +210,12 @@ class Tensor(_Operators):
 
     @property
     def grad_fn(self) -> Node | None:
+        from tocha.autograd.names import shown
         from tocha.autograd.views import refresh
 
         if self._view is not None and self._rg:
             refresh(self)
-        return self._node
+        return None if self._node is None else shown(self._node)
 
     @property
     def output_nr(self) -> int:
@@ -357,7 +361,7 @@ class Tensor(_Operators):
         out = wrap_as(cls, data._a)
         out._vc = version_of(data)
         if require_grad:
-            out.requires_grad = True
+            out._allow_grad(True)
         return out
 
     @staticmethod

@@ -119,5 +119,5 @@ def test_take_along_dim_counts_from_the_end():
     x = torch.arange(9.0).view(3, 3)
     assert torch.take_along_dim(x, torch.tensor([[0, -1]]), 1).tolist() == [[0, 2], [3, 5], [6, 8]]
     assert torch.take_along_dim(x, torch.tensor([[0, -3, -1]]), 0).tolist() == [[0, 1, 8]]
-    with pytest.raises(RuntimeError, match="range|bounds"):
+    with pytest.raises(RuntimeError, match=r"range|bounds"):
         torch.take_along_dim(x, torch.tensor([[0, -4]]), 1)

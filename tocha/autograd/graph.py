@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tocha.autograd.mode import state
+from tocha.autograd.names import shown
 
 if TYPE_CHECKING:
     from tocha.tensor import Tensor
@@ -71,13 +72,13 @@ class Node:
         """Drop saved tensors; a later `apply` must raise."""
 
     def name(self) -> str:
-        return type(self).__name__
+        return type(shown(self)).__name__
 
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
         """(node, output number) for each input, as torch spells it."""
         numbers = self.output_numbers or (0,) * len(self.edges)
-        nodes = (e if e is None or isinstance(e, Node) else accumulator(e) for e in self.edges)
+        nodes = (None if e is None else shown(e) if isinstance(e, Node) else accumulator(e) for e in self.edges)
         return tuple(zip(nodes, numbers, strict=True))
 
     @property

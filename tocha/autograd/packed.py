@@ -48,10 +48,10 @@ class Packed:
             )
         if not self.requires_grad or tensor is self.edge:
             return tensor
-        from tocha.dispatch.inplace import Identity
+        from tocha.dispatch.inplace import CopyBackwards
 
         edge = node if self.edge is None else self.edge
         out = wrap(tensor._a) if type(tensor) is Tensor else tensor.detach()
         out._rg, out._vc = True, tensor._vc
-        out._node, out._nr = (edge, self.number) if isinstance(edge, Node) else (Identity((edge,), None), 0)
+        out._node, out._nr = (edge, self.number) if isinstance(edge, Node) else (CopyBackwards((edge,), None), 0)
         return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from tocha import dtypes
 from tocha.autograd import views
 from tocha.autograd.graph import UNCOUNTED, Node, refuse_outside_inference, version_of
 from tocha.autograd.mode import no_grad, state
+from tocha.autograd.names import named
 from tocha.autograd.views import edge_of, refresh, replay
 from tocha.backends import geometry, namespace, native
 from tocha.backends.lazy import Lazy, resolved
@@ -186,10 +188,10 @@ def _take_history(target: Tensor, value: Tensor | None, operator: str) -> None:
         else:  # the source lives on with its own hooks and versions; and a tensor that was written to is no leaf
             old = (target._node,) if operator == "copy_" and target._node is not None else ()
             numbers = (value._nr, *((target._nr,) if old else ()))
-            target._node, target._nr = Identity((edge, *old), numbers if any(numbers) else None), 0
+            target._node, target._nr = CopyBackwards((edge, *old), numbers if any(numbers) else None), 0
     else:
         old = (target._node,) if target._node is not None else ()
-        target._node, target._nr = Overwritten(old, (target._nr,) if old and target._nr else None), 0
+        target._node, target._nr = _overwritten(operator)(old, (target._nr,) if old and target._nr else None), 0
     target._rg = True
     _register_version(target)
 
@@ -208,12 +210,19 @@ def _rebase_base(target: Tensor, view: View, value: Tensor | None) -> None:
     differentiable = value is not None and value._rg
     edges = (edge_of(base) if base._rg else None, edge_of(value) if value is not None and differentiable else None)
     numbers = (base._nr, value._nr if value is not None else 0)
-    base._node = ViewScatter(edges, numbers if any(numbers) else None, view, value is not None)
+    base._node = CopySlices(edges, numbers if any(numbers) else None, view, value is not None)
     base._nr = 0
     base._rg = True
     target._rg = True
     view.version = -1
     refresh(target)
+
+
+@functools.cache
+def _overwritten(operator: str) -> type[Overwritten]:
+    """The class of `Overwritten` nodes that an operator leaves, named as torch does."""
+    stem = "".join(part.capitalize() for part in operator.split("_"))
+    return named(Overwritten, f"{stem}Backward{2 if operator in ('fill_', 'bernoulli_') else 0}")
 
 
 class Overwritten(Node):
@@ -225,19 +234,16 @@ class Overwritten(Node):
         return [grad.new_zeros(grad.shape) for _ in self.edges]
 
 
-class Identity(Node):
+class CopyBackwards(Node):
     """History of a tensor that was overwritten with another's values: all of the gradient is theirs."""
 
     __slots__ = ()
-
-    def name(self) -> str:
-        return "CopyBackwards"
 
     def apply(self, grad: Any) -> Sequence[Tensor | None]:
         return (grad, *(grad.new_zeros(grad.shape) for _ in self.edges[1:]))
 
 
-class ViewScatter(Node):
+class CopySlices(Node):
     """base with the part seen through a view replaced by a value: the gradient splits the same way."""
 
     __slots__ = ("geometry", "has_value", "view")

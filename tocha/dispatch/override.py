@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tocha.autograd.names import named
 from tocha.backends import namespace
 from tocha.backends.meta import WrapperArray
 from tocha.device import CPU, device
@@ -277,9 +278,9 @@ def alias_as(cls: type, source: Tensor) -> Any:
     out._view = None if view is None else View(view.base, view.chain, view.version, view.kind)
     out._extra = None
     if source._rg is True and source._node is None:
-        from tocha.dispatch.inplace import Identity
+        from tocha.dispatch.inplace import CopyBackwards
 
-        out._node = Identity((source,), None)
+        out._node = named(CopyBackwards, "AliasBackward0")((source,), None)
     return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.autograd.mode import state
+from tocha.autograd.names import Swapped, Turned
 from tocha.backends import cpu, device_of, for_device, geometry, namespace
 from tocha.device import Size
 from tocha.dispatch.override import INTERPRETERS, PLAIN
@@ -22,6 +24,7 @@ from tocha.prims.view import view_strides
 from tocha.tensor import Tensor, wrap
 
 Shape = tuple[int, ...]
+_T = Turned((1, 0))
 
 
 # ---- the commonest views of plain tensors in CPU memory, without the way through `bind`; None: take that way
@@ -52,15 +55,22 @@ def _short_view(input: Any, *shape: Any) -> Tensor | None:
     return _linked(input, got, prims.view, {"shape": got.shape})
 
 
+@functools.cache
+def _exchanged(n: int, d0: int, d1: int) -> Swapped:
+    """The order of n dimensions with two exchanged."""
+    order = list(range(n))
+    if n:
+        order[d0], order[d1] = order[d1], order[d0]
+    return Swapped(order)
+
+
 def _short_transpose(input: Any, dim0: Any = None, dim1: Any = None, *more: Any) -> Tensor | None:
     if more or dim0.__class__ is not int or dim1.__class__ is not int or not _plain(input):
         return None
     n = input._a.ndim
     if not (-n <= dim0 < n and -n <= dim1 < n):
         return None
-    order = list(range(n))
-    order[dim0], order[dim1] = order[dim1], order[dim0]
-    dims = tuple(order)
+    dims = _exchanged(n, dim0, dim1)
     return _linked(input, input._a.transpose(dims), prims.permute, {"dims": dims})
 
 
@@ -164,10 +174,7 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged (torch docs: torch.transpose)."""
     n = input._a.ndim
     d0, d1 = wrap_dim(dim0, n, "transpose"), wrap_dim(dim1, n, "transpose")
-    order = list(range(n))
-    if n:
-        order[d0], order[d1] = d1, d0
-    return prims.permute(input, dims=tuple(order))
+    return prims.permute(input, dims=_exchanged(n, d0, d1))
 
 
 @op("torch method")
@@ -175,7 +182,7 @@ def t(input: Tensor) -> Tensor:
     """Transpose of a matrix; 0-d and 1-d tensors as they are (torch docs: torch.t)."""
     if input.ndim > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
-    return transpose(input, 0, 1) if input.ndim == 2 else prims.slice_(input, index=())
+    return prims.permute(input, dims=_T) if input.ndim == 2 else prims.slice_(input, index=())
 
 
 @op("method", short=_short_expand)
