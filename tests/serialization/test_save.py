@@ -210,3 +210,25 @@ def test_user_classes_need_trust_or_listing():
     with serialization.safe_globals([Point]):
         assert torch.load(buffer).y == 2
     assert Point not in serialization.get_safe_globals()
+
+
+def test_skip_data_leaves_room_and_reads_none():
+    x = torch.arange(4.0)
+    tensors = {"a": x, "b": x[1:], "n": torch.ones(2, dtype=torch.int64)}
+    room, full = io.BytesIO(), io.BytesIO()
+    torch.save(tensors, full)
+    with torch.serialization.skip_data(), torch.serialization.skip_data(materialize_fake_tensors=True):
+        torch.save(tensors, room)
+    assert len(room.getvalue()) == len(full.getvalue())
+    room.seek(0)
+    made = torch.load(room)
+    assert made["a"].tolist() == [0] * 4 and made["n"].dtype is torch.int64
+    assert made["b"].untyped_storage() is made["a"].untyped_storage()
+    full.seek(0)
+    with torch.serialization.skip_data():
+        empty = torch.load(full)
+        with pytest.raises(RuntimeError, match="zip"):
+            torch.save(tensors, io.BytesIO(), _use_new_zipfile_serialization=False)
+    assert empty["b"].shape == (3,) and empty["b"].storage_offset() == 1
+    full.seek(0)
+    assert torch.load(full)["b"].tolist() == [1, 2, 3]

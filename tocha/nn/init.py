@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tocha
+from tocha.overrides import handle_torch_function, has_torch_function_unary
 
 __all__ = [
     "calculate_gain",
@@ -87,11 +88,15 @@ def calculate_gain(nonlinearity: str, param: Any = None) -> float:
 
 def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Any:
     """Fill from the uniform distribution on [a, b)."""
+    if has_torch_function_unary(tensor):
+        return handle_torch_function(uniform_, (tensor,), tensor=tensor, a=a, b=b, generator=generator)
     return _no_grad_uniform_(tensor, a, b, generator)
 
 
 def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Any:
     """Fill from the normal distribution."""
+    if has_torch_function_unary(tensor):
+        return handle_torch_function(normal_, (tensor,), tensor=tensor, mean=mean, std=std, generator=generator)
     return _no_grad_normal_(tensor, mean, std, generator)
 
 
@@ -144,6 +149,8 @@ def _accept_by_density(tensor: Any, mean: float, std: float, a: float, b: float,
 
 def constant_(tensor: Any, val: float) -> Any:
     """Fill with `val`."""
+    if has_torch_function_unary(tensor):
+        return handle_torch_function(constant_, (tensor,), tensor=tensor, val=val)
     return _no_grad_fill_(tensor, val)
 
 
@@ -160,7 +167,7 @@ def zeros_(tensor: Any) -> Any:
 
 def eye_(tensor: Any) -> Any:
     """Make a matrix the identity."""
-    if tensor.ndimension() != 2:
+    if tensor.dim() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     with tocha.no_grad():
         tocha.eye(*tensor.shape, out=tensor, requires_grad=tensor.requires_grad)
@@ -169,7 +176,7 @@ def eye_(tensor: Any) -> Any:
 
 def dirac_(tensor: Any, groups: int = 1) -> Any:
     """Make a convolution weight (3 to 5 dimensions) pass on as many input channels as it can."""
-    dimensions = tensor.ndimension()
+    dimensions = tensor.dim()
     if dimensions not in (3, 4, 5):
         raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
     sizes = tensor.size()
@@ -186,11 +193,11 @@ def dirac_(tensor: Any, groups: int = 1) -> Any:
 
 
 def _calculate_fan_in_and_fan_out(tensor: Any) -> tuple[int, int]:
-    shape = tensor.shape
-    if len(shape) < 2:
+    if tensor.dim() < 2:
         raise ValueError("Fan in and fan out can not be computed for tensor with fewer than 2 dimensions")
-    receptive_field = math.prod(shape[2:])
-    return shape[1] * receptive_field, shape[0] * receptive_field
+    inner, outer = tensor.size(1), tensor.size(0)
+    receptive_field = math.prod(tensor.shape[2:]) if tensor.dim() > 2 else 1
+    return inner * receptive_field, outer * receptive_field
 
 
 def _calculate_correct_fan(tensor: Any, mode: str) -> int:
@@ -228,6 +235,10 @@ def kaiming_uniform_(
     tensor: Any, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
 ) -> Any:
     """Fill uniformly within ±gain·√(3/fan) (He et al. 2015); `a` is the slope of leaky_relu."""
+    if has_torch_function_unary(tensor):
+        return handle_torch_function(
+            kaiming_uniform_, (tensor,), tensor=tensor, a=a, mode=mode, nonlinearity=nonlinearity, generator=generator
+        )
     std = _kaiming_std(tensor, a, mode, nonlinearity)
     if std is None:
         return tensor
@@ -249,7 +260,7 @@ def kaiming_normal_(
 
 def orthogonal_(tensor: Any, gain: float = 1, generator: Any = None) -> Any:
     """Fill with a (semi-)orthogonal matrix, trailing dimensions flattened (Saxe et al. 2013)."""
-    if tensor.ndimension() < 2:
+    if tensor.dim() < 2:
         raise ValueError("Only tensors with 2 or more dimensions are supported")
     if tensor.numel() == 0:
         return tensor
@@ -270,7 +281,7 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Any = None) -> Any:
 
 def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Any = None) -> Any:
     """Fill a matrix from N(0, std²) and zero the share `sparsity` of each column (Martens 2010)."""
-    if tensor.ndimension() != 2:
+    if tensor.dim() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     rows, cols = tensor.shape
     zeros = math.ceil(sparsity * rows)

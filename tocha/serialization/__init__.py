@@ -14,6 +14,7 @@ from tocha.serialization._config import (
     set_crc32_options,
     set_default_load_endianness,
     set_default_mmap_options,
+    skip_data,
 )
 from tocha.serialization._load import get_unsafe_globals_in_checkpoint, load
 from tocha.serialization._locations import default_restore_location, location_tag, register_package
@@ -33,7 +34,7 @@ __all__ = [
     "add_safe_globals", "clear_safe_globals", "get_safe_globals", "safe_globals",
     "get_unsafe_globals_in_checkpoint", "get_crc32_options", "set_crc32_options",
     "get_default_load_endianness", "set_default_load_endianness",
-    "get_default_mmap_options", "set_default_mmap_options",
+    "get_default_mmap_options", "set_default_mmap_options", "skip_data",
     "register_package", "location_tag", "default_restore_location",
     "DEFAULT_PROTOCOL", "MAGIC_NUMBER", "PROTOCOL_VERSION",
     "reduce_tensor", "deepcopy_tensor", "set_tensor_state",

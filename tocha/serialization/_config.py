@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import sys
+import threading
 from enum import Enum
 
 
@@ -68,3 +69,26 @@ class set_default_mmap_options(contextlib.AbstractContextManager[None]):
 
     def __exit__(self, *exc: object) -> None:
         settings.mmap_flags = self._before
+
+
+class _Skipping(threading.local):
+    on = False
+
+
+skipping = _Skipping()
+
+
+class skip_data(contextlib.AbstractContextManager[None]):
+    """Inside, `save` leaves room for the data of storages without writing any (zeros), and `load` makes storages without reading
+    theirs (torch docs: torch.serialization.skip_data). Of this thread; zip files only."""
+
+    def __init__(self, materialize_fake_tensors: bool = False) -> None:
+        self.materialize_fake_tensors = materialize_fake_tensors
+        self._before: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._before.append(skipping.on)
+        skipping.on = True
+
+    def __exit__(self, *exc: object) -> None:
+        skipping.on = self._before.pop()

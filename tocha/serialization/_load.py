@@ -14,7 +14,7 @@ import numpy as np
 from tocha import dtypes
 from tocha.dtypes import dtype
 from tocha.serialization import _legacy
-from tocha.serialization._config import LoadEndianness, settings
+from tocha.serialization._config import LoadEndianness, settings, skipping
 from tocha.serialization._locations import Restore, goes_to_meta, restore_function
 from tocha.serialization._names import StorageType
 from tocha.serialization._unpickle import Source
@@ -161,6 +161,8 @@ class _ZipStorages:
             raise RuntimeError(f"storage {key!r} has {held} bytes, {count} elements of {element} take {needed}")
         if self._request.to_meta:
             return UntypedStorage(held, device="meta")
+        if skipping.on:
+            return UntypedStorage(held)
         if self._map is None:
             storage = UntypedStorage._on(self._archive.read(name))
         else:

@@ -9,9 +9,11 @@ import sys
 import warnings
 from typing import Any
 
+import numpy as np
+
 from tocha.dtypes import dtype, uint8
 from tocha.serialization._atomic import replacing
-from tocha.serialization._config import settings
+from tocha.serialization._config import settings, skipping
 from tocha.serialization._locations import location_tag
 from tocha.serialization._names import STORAGE_TYPES
 from tocha.serialization._pickler import Storage, dump
@@ -41,6 +43,8 @@ def save(
         raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'write' attribute")
     if pickle_module is not pickle and pickle_module is not None:
         warnings.warn("save: pickle_module has no effect, objects are always pickled as torch names them", stacklevel=2)
+    if skipping.on and not _use_new_zipfile_serialization:
+        raise RuntimeError("save: skip_data leaves room in zip files only, not with _use_new_zipfile_serialization=False")
     storages = Storages(legacy=not _use_new_zipfile_serialization)
     data = dump(obj, pickle_protocol, storages.describe)
 
@@ -94,7 +98,7 @@ def _write_zip(file: Any, root: str, data: bytes, storages: Storages, *, byteord
     if byteorder:
         archive.record("byteorder", sys.byteorder.encode())
     for key, (storage, *_) in storages.found.items():
-        archive.record(f"data/{key}", _host_bytes(storage))
+        archive.record(f"data/{key}", np.zeros(len(storage), np.uint8) if skipping.on else _host_bytes(storage))
     archive.record("version", b"3\n")
     archive.record(".data/serialization_id", b"%020d%020d" % (len(storages.found), archive.checksum()))
     archive.finish()

@@ -96,13 +96,18 @@ class _ConvNd(Module):
         return sides
 
     def reset_parameters(self) -> None:
-        """Draw weight and bias uniformly from ±1/√fan_in."""
-        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
-        if self.bias is not None:
-            fan_in, _ = init._calculate_fan_in_and_fan_out(self.weight)
-            if fan_in != 0:
-                bound = 1 / math.sqrt(fan_in)
-                init.uniform_(self.bias, -bound, bound)
+        """Draw weight and bias uniformly from ±1/√fan_in, whatever the weight's memory format is."""
+        with tocha.no_grad():
+            in_rows = self.weight.is_contiguous()
+            weight = self.weight if in_rows else tocha.empty_like(self.weight, memory_format=tocha.contiguous_format)
+            init.kaiming_uniform_(weight, a=math.sqrt(5))
+            if not in_rows:
+                self.weight.copy_(weight)
+            if self.bias is not None:
+                fan_in, _ = init._calculate_fan_in_and_fan_out(self.weight)
+                if fan_in != 0:
+                    bound = 1 / math.sqrt(fan_in)
+                    init.uniform_(self.bias, -bound, bound)
 
     def extra_repr(self) -> str:
         n = len(self.kernel_size)
