@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tocha.inductor import jit
+
 ROOT = Path(__file__).parents[2]
 FULL = """
     import ctypes
@@ -34,3 +36,11 @@ FULL = """
 def test_kernels_link_where_one_page_is_free_and_the_next_gigabytes_away() -> None:
     got = subprocess.run([sys.executable, "-c", textwrap.dedent(FULL)], capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert (got.stdout, got.returncode) == ("linked\n", 0), got.stderr
+
+
+def test_whole_vectors_wherever_the_cpu_has_them(monkeypatch):
+    """LLVM's taste for half vectors on Intel's CPUs is overruled, unless TOCHA_ISA does without them anyway."""
+    for isa in ("", "avx2"):
+        monkeypatch.setenv("TOCHA_ISA", isa)
+        features = jit._host.__wrapped__()[2].split(",")
+        assert ("-prefer-256-bit" in features) == ("+avx512f" in features)

@@ -96,6 +96,8 @@ def _host() -> tuple[str, str, str]:
     without = _WITHOUT.get(os.environ.get("TOCHA_ISA", ""), ())
     if without:
         features = ["-" + f[1:] if f[1:].startswith(without) else f for f in features]
+    if "+avx512f" in features:  # LLVM keeps to half vectors on Intel's CPUs, for the sake of the first that had whole ones
+        features.append("-prefer-256-bit")
     return llvm.get_process_triple(), llvm.get_host_cpu_name(), ",".join(features)
 
 
