@@ -89,7 +89,7 @@ class OnElements:
         return self._run("true_divide", x, number)
 
     def inverse(self, number: Any, x: Any) -> Any:
-        return self._run("true_divide", self._number(number), x)
+        return self.scaled(self._run("reciprocal", x), number)
 
     def magnitude(self, x: Any) -> Any:
         return self._run("abs", x)
