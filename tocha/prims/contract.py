@@ -117,7 +117,8 @@ def _linear_all(g: Any, input: Any, weight: Any) -> Any:
     """All three gradients at once where the call is plain: one kernel in place of three."""
     small = _small_matrices(g, input, weight)
     if small is not None:
-        return tuple(map(wrap, state.run(linear_backward.impl, cpu, *small)))
+        grad, x, w = small
+        return wrap(grad.dot(w)), wrap(grad.T.dot(x)), wrap(cpu.total(grad, (0,), False))
     if g._a.ndim != 2 or recording(g, input, weight) or g._a.dtype.kind == "c":
         return _linear_input(g, weight), _linear_weight(g, input), _linear_bias(g)
     return linear_backward(g, input, weight)
@@ -136,16 +137,14 @@ def _small_matrices(*tensors: Any) -> list[Any] | None:
     the way through the primitive is half the time. None for anything else."""
     if state.grad or INTERPRETERS:
         return None
+    dtype = tensors[0]._a.dtype
     arrays = []
     for t in tensors:
         a = t._a
-        if t.__class__ not in NO_DISPATCH or a.__class__ is not np.ndarray or a.ndim != 2:
+        if t.__class__ not in NO_DISPATCH or a.__class__ is not np.ndarray or a.ndim != 2 or a.dtype is not dtype:
             return None
         arrays.append(a)
-    first = arrays[0]
-    if first.size >= linear_backward.native or first.dtype.char not in "fd":
-        return None
-    return arrays if all(a.dtype is first.dtype for a in arrays) else None
+    return arrays if arrays[0].size < linear_backward.native and dtype.char in "fd" else None
 
 
 def _linear_bias(g: Any) -> Any:
