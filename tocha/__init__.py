@@ -104,7 +104,13 @@ _LATER = {
         "autograd.anomaly": ("is_anomaly_check_nan_enabled", "is_anomaly_enabled"),
         "errors": ("AcceleratorError", "OutOfMemoryError"),
         "_checks": (
-            "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_type", "_check_value",
+            "_check",
+            "_check_index",
+            "_check_is_size",
+            "_check_not_implemented",
+            "_check_tensor_all",
+            "_check_type",
+            "_check_value",
         ),
     }.items()
     for name in names

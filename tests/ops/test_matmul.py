@@ -128,6 +128,9 @@ def test_zero_times_nan_is_nan_for_one_by_one_too(a, b):
     """NumPy scales where a factor is one number, and skips it for 0."""
     left, right = torch.zeros(a), torch.full(b, float("nan"))
     assert (left @ right).isnan().all() and F.linear(left, right.t()).isnan().all()
+    x, weight = left.clone().requires_grad_(), right.t().clone().requires_grad_()
+    F.linear(x, weight, torch.zeros(len(weight))).backward(torch.zeros(len(x), len(weight)))
+    assert x.grad.isnan().all() and (weight.grad == 0).all()
 
 
 BOOLS = torch.ones(1, 2, 2, dtype=torch.bool)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.autograd.mode import state
-from tocha.backends import cpu, native
+from tocha.backends import native
 from tocha.dispatch.override import INTERPRETERS, PLAIN
 from tocha.dispatch.prim import record
 from tocha.dispatch.registry import op
@@ -430,8 +430,11 @@ def short_linear(input: Any, weight: Any, bias: Any = None) -> Tensor | None:
             dtype, rows, shape = x.dtype, x.shape, w.shape
             if not (len(rows) == 2 == len(shape) and dtype is w.dtype and dtype in _BLAS_NP and rows[1] == shape[1]):
                 return None
-            if rows[0] * rows[1] * shape[0] >= native.SHORT_PRODUCT or (
-                b is not None and (b.dtype is not dtype or b.shape != shape[:1])
+            if (
+                x.size == 1
+                or w.size == 1
+                or rows[0] * rows[1] * shape[0] >= native.SHORT_PRODUCT
+                or (b is not None and (b.dtype is not dtype or b.shape != shape[:1]))
             ):
                 return None
             product = x.dot(w.T)

@@ -141,7 +141,7 @@ def _small_matrices(*tensors: Any) -> list[Any] | None:
     arrays = []
     for t in tensors:
         a = t._a
-        if t.__class__ not in NO_DISPATCH or a.__class__ is not np.ndarray or a.ndim != 2 or a.dtype is not dtype:
+        if t.__class__ not in NO_DISPATCH or a.__class__ is not np.ndarray or a.ndim != 2 or a.dtype is not dtype or a.size == 1:
             return None
         arrays.append(a)
     return arrays if arrays[0].size < linear_backward.native and dtype.char in "fd" else None
@@ -157,9 +157,7 @@ def _linear_bias(g: Any) -> Any:
 )  # fmt: skip
 def linear_backward(xp: Any, g: Any, x: Any, w: Any) -> Any:
     """Gradients of linear for matrices g (n, out) and x (n, in)."""
-    if g.dtype.kind == "f":
-        return g.dot(w), g.T.dot(x), xp.total(g, (0,), False)
-    return xp.matmul(g, w), xp.matmul(g.T, x), xp.total(g, (0,), False)
+    return product(xp, g, w), product(xp, g.T, x), xp.total(g, (0,), False)
 
 
 @prim(

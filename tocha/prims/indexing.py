@@ -330,7 +330,9 @@ def _masked_scatter_vjp(g: Any, mask: Any, source_shape: Shape, *, needs: Any) -
     return [g.masked_fill(mask, 0) if needs[0] else None, None, grad_source]
 
 
-@prim("masked_scatter", "index", vjp=_masked_scatter_vjp, half="native", tags=("raises",), infer=lambda input, mask, source: input)
+@prim(
+    "masked_scatter", "index", vjp=_masked_scatter_vjp, half="native", tags=("raises",), infer=lambda input, mask, source: input
+)
 def masked_scatter(xp: Any, input: Any, mask: Any, source: Any) -> Any:
     """A copy of input whose elements under the mask are source's first ones, in order."""
     out = input.copy("C")
