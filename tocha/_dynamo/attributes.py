@@ -6,12 +6,14 @@ import collections
 import functools
 import sys
 import types
+from collections.abc import Iterable
 from typing import Any
 
 from tocha._dynamo import calls
 from tocha._dynamo.exc import Break, NotDynamic
 from tocha._dynamo.frame import NULL
 from tocha._dynamo.generators import Generator
+from tocha._dynamo.guards import ABSENT, LACKS
 from tocha._dynamo.interpreter import Interpreter
 from tocha._dynamo.recorder import Recorder
 from tocha._dynamo.sizes import shape_of
@@ -20,7 +22,7 @@ from tocha._dynamo.world import DELETED, World
 from tocha.nn import Module, Parameter
 from tocha.tensor import Tensor
 
-_TABLES = ("_parameters", "_modules", "_buffers")
+TABLES = ("_parameters", "_modules", "_buffers")
 #: Attributes of tensors that are known while tracing and that the tensors' guards cover.
 _GEOMETRY = frozenset(
     (
@@ -56,10 +58,32 @@ class Attributes(Interpreter):
         """A special method that the object's class defines in Python, None otherwise."""
         found = calls.python_method(obj, name)
         if found is not None:
-            self._check_class(type(obj), name, found)
+            self._check_class(type(obj).__mro__, name, found)
         return found
 
     def getattr(self, obj: Any, name: str) -> Any:
+        try:
+            return self._attribute(obj, name)
+        except AttributeError:
+            self._check_lacks(obj, name)
+            raise
+
+    def _check_lacks(self, obj: Any, name: str) -> None:
+        """Guard that an attribute is missing."""
+        source = self.world.source_of(obj)
+        if source is None and isinstance(obj, (type, types.ModuleType, types.FunctionType)) and id(obj) not in self.world.made:
+            source = self.world.constant(obj)
+        if source is None:
+            self._check_classes_lack(type(obj).__mro__, name)
+        elif (id(obj), name) not in self.world.overlay and not isinstance(obj, Tensor):
+            source.check(f"has no attribute {name}", LACKS, name)
+
+    def _check_classes_lack(self, classes: Iterable[type], name: str) -> None:
+        for c in classes:
+            if not calls.outside(c) and c.__module__ not in sys.stdlib_module_names and id(c) not in self.world.made:
+                self.world.constant(c).check(f"has no {name}", ABSENT, name)
+
+    def _attribute(self, obj: Any, name: str) -> Any:
         kind = type(obj)
         if isinstance(obj, Tensor):
             return self._of_tensor(obj, name)
@@ -99,7 +123,7 @@ class Attributes(Interpreter):
             if name in known.real.__dict__:
                 return self.world.enter(known.real.__dict__[name], known.source.attribute(name))
             if not hasattr(type(obj), name):
-                known.source.check(f"has no attribute {name}", "{c0} not in {v}.__dict__", name)
+                known.source.check(f"has no attribute {name}", ABSENT, name)
         elif name == "grad":
             raise Break("Tensor.grad of a computed tensor is read")
         return getattr(obj, name)
@@ -120,7 +144,7 @@ class Attributes(Interpreter):
         if found is None:
             return getattr(cls, name)  # of the metaclass, or an error
         if isinstance(found, types.FunctionType):
-            self._check_class(cls, name, found)
+            self._check_class(cls.__mro__, name, found)
             return found
         value = getattr(cls, name)
         if isinstance(value, types.MethodType):
@@ -137,10 +161,11 @@ class Attributes(Interpreter):
             return value
         return self.world.enter(value, self.world.constant(fn).attribute(name))
 
-    def _check_class(self, cls: type, name: str, found: Any) -> None:
-        """Guard what a class defines, unless it is the standard library's."""
-        for c in cls.__mro__:
+    def _check_class(self, mro: tuple[type, ...], name: str, found: Any) -> None:
+        """Guard what the first class that has a name defines, and that those before it don't; but for the standard library's."""
+        for i, c in enumerate(mro):
             if vars(c).get(name, NULL) is found:
+                self._check_classes_lack(mro[:i], name)
                 if c.__module__ not in sys.stdlib_module_names:
                     self.world.constant(c).check(f"{name} is as it was", "{v}.__dict__[{c0}] is {c1}", name, found)
                 return
@@ -159,19 +184,21 @@ class Attributes(Interpreter):
             return obj.__dict__ if source is None else self.world.view(obj, source)
         found = next((vars(c)[name] for c in mro if name in vars(c)), NULL)
         if found is not NULL and hasattr(type(found), "__set__"):
-            return self._described(obj, name, found, source)
+            return self._described(obj, name, found, source, mro)
         if not by_super:
             value = self._in_instance(obj, name, source)
             if value is not NULL:
                 return value
         if found is not NULL:
             if source is not None and not by_super and hasattr(obj, "__dict__"):
-                source.check(f"has no {name} of its own", "{c0} not in {v}.__dict__", name)
+                source.check(f"has no {name} of its own", ABSENT, name)
             return self._bound(obj, kind, name, found, mro)
         fallback = calls.lookup(kind, "__getattr__")
-        if fallback is not None and not by_super:
-            if fallback is calls.MODULE_GETATTR:
-                raise AttributeError(f"'{kind.__name__}' object has no attribute '{name}'")
+        if fallback is not None and not by_super and fallback is not calls.MODULE_GETATTR:
+            if source is not None and hasattr(obj, "__dict__"):
+                source.check(f"has no {name} of its own", ABSENT, name)
+            self._check_classes_lack(mro, name)
+            self._check_class(kind.__mro__, "__getattr__", fallback)
             return self.nested(fallback, (obj, name))
         raise AttributeError(f"'{kind.__name__}' object has no attribute '{name}'")
 
@@ -179,7 +206,7 @@ class Attributes(Interpreter):
         """An attribute of the object's own, NULL if it has none."""
         if source is None:
             held = getattr(obj, "__dict__", {})
-            tables = [held, *[held.get(t, {}) for t in _TABLES]] if isinstance(obj, Module) else [held]
+            tables = [held, *[held.get(t, {}) for t in TABLES]] if isinstance(obj, Module) else [held]
             return next((t[name] for t in tables if name in t), NULL)
         written = self.world.overlay.get((id(obj), name), NULL)
         if written is DELETED:
@@ -195,7 +222,7 @@ class Attributes(Interpreter):
             if name in held:
                 return self.world.enter(held[name], source.attribute(name))
         if isinstance(obj, Module):
-            for table in _TABLES:
+            for table in TABLES:
                 held = obj.__dict__.get(table, {})
                 if name in held:
                     entered = self.world.known.get(id(held))
@@ -204,12 +231,12 @@ class Attributes(Interpreter):
                     return self.world.enter(held[name], source.attribute(table).item(name, f"{source.label}.{name}"))
         return NULL
 
-    def _described(self, obj: Any, name: str, found: Any, source: Source | None) -> Any:
+    def _described(self, obj: Any, name: str, found: Any, source: Source | None, mro: tuple[type, ...]) -> Any:
         """The value that a data descriptor gives."""
         if isinstance(found, property):
             if found.fget is None:
                 raise AttributeError(f"property '{name}' of '{type(obj).__name__}' object has no getter")
-            self._check_class(type(obj), name, found)
+            self._check_class(mro, name, found)
             return self.nested(found.fget, (obj,))
         if isinstance(found, _SLOTS):
             if source is None or isinstance(obj, tuple):
@@ -228,7 +255,7 @@ class Attributes(Interpreter):
 
     def _bound(self, obj: Any, kind: type, name: str, found: Any, mro: tuple[type, ...]) -> Any:
         """What a class attribute is as seen from an instance."""
-        self._check_class(kind, name, found)
+        self._check_class(mro, name, found)
         if isinstance(found, types.FunctionType):
             return types.MethodType(found, obj)
         if isinstance(found, classmethod):
@@ -301,7 +328,7 @@ class Attributes(Interpreter):
         held = obj.__dict__
         if isinstance(value, (Parameter, Module)) or name in held.get("_parameters", ()) or name in held.get("_modules", ()):
             raise Break(f"the parameter or child {name} of a module is set")
-        if self.world.source_of(obj) is None or any(id(held.get(t)) in self.world.known for t in _TABLES):
+        if self.world.source_of(obj) is None or any(id(held.get(t)) in self.world.known for t in TABLES):
             raise Break(f"the attribute {name} of a module whose tables were looked at is set")
         self.set_plainly(obj, name, value) if name not in held.get("_buffers", ()) else self._store(obj, name, value)
 

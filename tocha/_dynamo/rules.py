@@ -74,9 +74,6 @@ def _hasattr(vm: Any, args: Any, kwargs: Any) -> Any:
         vm.getattr(obj, name)
         return True
     except AttributeError:
-        source = vm.world.source_of(obj)
-        if source is not None:
-            source.check(f"has no attribute {name}", "not hasattr({v}, {c0})", name)
         return False
 
 

@@ -13,10 +13,13 @@ import weakref
 from typing import Any
 
 from tocha._dynamo import guards as g
+from tocha._dynamo.attributes import TABLES
+from tocha._dynamo.calls import MODULE_GETATTR
 from tocha._dynamo.guards import Guards
 from tocha._dynamo.source import Constants, Source
 from tocha._dynamo.words import Words
 from tocha.device import Size, device
+from tocha.nn import Module
 from tocha.tensor import Tensor
 
 #: Objects whose contents are words; others are kept, so that what is at their address stays what it is.
@@ -94,9 +97,13 @@ class Settled:
             return words.add_class(value)
         if condition in ("type({v}) is {c0} and {v} == {c1}", "type({v}) is {c0} and repr({v}) == {c1}"):
             return kind in g.literal_types() or kind in (Size, device, range)
-        if condition == "{c0} not in {v}.__dict__" and not isinstance(value, (type, Tensor)):
+        if condition == g.ABSENT and isinstance(value, type):
+            return words.add_version(value)
+        if condition == g.ABSENT and not isinstance(value, Tensor):
             own = words.own(value)
             return own is not None and words.add_dict(own)
+        if condition == g.LACKS:
+            return self._lacks(value)
         if condition == "not {c0}":
             value, kind, condition = constants[0], type(constants[0]), "len({v}) == {c0}"
         if condition in ("len({v}) == {c0}", "[*{v}] == {c0}", "[*map(type, {v})] == {c0}"):
@@ -110,6 +117,20 @@ class Settled:
         if condition == g.SAME_TENSOR:
             return isinstance(value, Tensor) and words.add_tensor(value)
         return False
+
+    def _lacks(self, value: Any) -> bool:
+        """Whether words say that an attribute is missing still: of objects that look nowhere but in their class and their own tables."""
+        kind, words = type(value), self.words
+        look: Any = kind.__getattribute__
+        plain = not isinstance(value, (type, Tensor, types.ModuleType)) and look is object.__getattribute__
+        fallback = _defined(kind, "__getattr__")
+        if not plain or (fallback is not _MISSING and fallback is not MODULE_GETATTR):
+            return False
+        own = words.own(value)
+        if own is None or not words.add_class(value) or not words.add_dict(own):
+            return False
+        tables = [own[name] for name in TABLES if name in own] if isinstance(value, Module) else []
+        return all(words.add_dict(table) for table in tables)
 
     def anchor(self, source: Source, constants: Constants) -> str:
         """The expression of what the anchor was."""

@@ -132,8 +132,8 @@ class Tracer(Attributes):
             if calls.ours(f.globals.get("__name__")) and isinstance(value, (types.FunctionType, type, types.ModuleType)):
                 return value
             return self.world.enter(value, self._globals(f).item(name))
+        self._globals(f).check(f"has no global {name}", "{c0} not in {v}", name)
         if name in f.builtins:
-            self._globals(f).check(f"has no global {name}", "{c0} not in {v}", name)
             return f.builtins[name]
         raise NameError(f"name '{name}' is not defined", name=name)
 
@@ -197,7 +197,7 @@ class Tracer(Attributes):
         for name, args in calls.methods_of_operator(op, operands):
             method = calls.lookup(type(args[0]), name)
             if isinstance(method, types.FunctionType):
-                self._check_class(type(args[0]), name, method)
+                self._check_class(type(args[0]).__mro__, name, method)
                 got = self.nested(method, args)
                 if got is not NotImplemented:
                     return got
@@ -440,7 +440,7 @@ class Tracer(Attributes):
     def call_module(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A layer's call: its forward, unless hooks or a __call__ of its own say otherwise."""
         method = calls.lookup(type(module), "__call__")
-        self._check_class(type(module), "__call__", method)
+        self._check_class(type(module).__mro__, "__call__", method)
         if method is not calls.MODULE_CALL:
             return self.call(method, (module, *args), kwargs)
         source = self.world.source_of(module)
@@ -467,7 +467,7 @@ class Tracer(Attributes):
         if issubclass(cls, Tensor) or calls.outside(cls):
             raise Break(f"a {cls.__name__} is made")
         made_by = calls.lookup(cls, "__new__")
-        self._check_class(cls, "__new__", made_by)
+        self._check_class(cls.__mro__, "__new__", made_by)
         if isinstance(made_by, staticmethod):
             made = self.nested(made_by.__func__, (cls, *args), kwargs)
         elif calls.lookup(cls, "__init__") is object.__init__ and made_by is object.__new__ and (args or kwargs):
@@ -480,7 +480,7 @@ class Tracer(Attributes):
             made = make(cls, *args) if base is tuple else make(cls)
         self._noted(made)
         init = calls.lookup(cls, "__init__")
-        self._check_class(cls, "__init__", init)
+        self._check_class(cls.__mro__, "__init__", init)
         if not isinstance(made, cls) or init is object.__init__:
             return made
         if isinstance(init, types.FunctionType):
