@@ -82,7 +82,7 @@ def write(key: str, data: bytes) -> None:
         os.replace(temporary, folder / (key + _SUFFIX))
         touched[key] = None
         temporary = None
-        if key[0] == "0":  # now and then
+        if key.startswith("00"):  # now and then
             _evict(folder)
     except OSError:
         pass
@@ -104,7 +104,8 @@ def _entries(folder: Path) -> list[tuple[float, int, Path]]:
 
 def _evict(folder: Path) -> None:
     entries = sorted(_entries(folder))
-    excess = sum(size for _, size, _ in entries) - LIMIT
+    total = sum(size for _, size, _ in entries)
+    excess = total - LIMIT * 3 // 4 if total > LIMIT else 0  # room for a while: looking at all files takes long
     for _, size, path in entries:
         if excess <= 0:
             return
