@@ -31,6 +31,19 @@ class Constraint:
         return f"{type(self).__name__.lstrip('_')}({parts})"
 
 
+class _Bounded(Constraint):
+    """A set with the bounds that `_shown` names, given by place or by name."""
+
+    lower_bound: Any
+    upper_bound: Any
+
+    def __init__(self, *bounds: Any, **named: Any) -> None:
+        given = dict(zip(self._shown, bounds, strict=False), **named)
+        if len(bounds) + len(named) != len(self._shown) or given.keys() != set(self._shown):
+            raise TypeError(f"{type(self).__name__.lstrip('_')} takes {' and '.join(self._shown)}")
+        self.__dict__.update(given)
+
+
 class _Dependent(Constraint):
     """A set that depends on other parameters: nothing can be checked without them."""
 
@@ -147,38 +160,25 @@ class _OneHot(Constraint):
         return ((value == 0) | (value == 1)).all(-1) & value.sum(-1).eq(1)
 
 
-class _IntegerInterval(Constraint):
+class _IntegerInterval(_Bounded):
     is_discrete = True
     _shown = ("lower_bound", "upper_bound")
-
-    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
-        self.lower_bound = lower_bound
-        self.upper_bound = upper_bound
-        super().__init__()
 
     def check(self, value: Any) -> Any:
         return (value % 1 == 0) & (self.lower_bound <= value) & (value <= self.upper_bound)
 
 
-class _IntegerLessThan(Constraint):
+class _IntegerLessThan(_Bounded):
     is_discrete = True
     _shown = ("upper_bound",)
-
-    def __init__(self, upper_bound: Any) -> None:
-        self.upper_bound = upper_bound
-        super().__init__()
 
     def check(self, value: Any) -> Any:
         return (value % 1 == 0) & (value <= self.upper_bound)
 
 
-class _IntegerGreaterThan(Constraint):
+class _IntegerGreaterThan(_Bounded):
     is_discrete = True
     _shown = ("lower_bound",)
-
-    def __init__(self, lower_bound: Any) -> None:
-        self.lower_bound = lower_bound
-        super().__init__()
 
     def check(self, value: Any) -> Any:
         return (value % 1 == 0) & (value >= self.lower_bound)
@@ -189,46 +189,29 @@ class _Real(Constraint):
         return value == value  # false for NaN
 
 
-class _GreaterThan(Constraint):
+class _GreaterThan(_Bounded):
     _shown = ("lower_bound",)
-
-    def __init__(self, lower_bound: Any) -> None:
-        self.lower_bound = lower_bound
-        super().__init__()
 
     def check(self, value: Any) -> Any:
         return self.lower_bound < value
 
 
-class _GreaterThanEq(Constraint):
+class _GreaterThanEq(_Bounded):
     _shown = ("lower_bound",)
-
-    def __init__(self, lower_bound: Any) -> None:
-        self.lower_bound = lower_bound
-        super().__init__()
 
     def check(self, value: Any) -> Any:
         return self.lower_bound <= value
 
 
-class _LessThan(Constraint):
+class _LessThan(_Bounded):
     _shown = ("upper_bound",)
-
-    def __init__(self, upper_bound: Any) -> None:
-        self.upper_bound = upper_bound
-        super().__init__()
 
     def check(self, value: Any) -> Any:
         return value < self.upper_bound
 
 
-class _Interval(Constraint):
+class _Interval(_Bounded):
     _shown = ("lower_bound", "upper_bound")
-
-    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
-        self.lower_bound = lower_bound
-        self.upper_bound = upper_bound
-        super().__init__()
 
     def check(self, value: Any) -> Any:
         return (self.lower_bound <= value) & (value <= self.upper_bound)

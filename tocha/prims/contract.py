@@ -166,8 +166,7 @@ def linear_backward(xp: Any, g: Any, x: Any, w: Any) -> Any:
 )  # fmt: skip
 def linear(xp: Any, input: Any, weight: Any, bias: Any) -> Any:
     """input @ weight.T + bias over input's last dimension."""
-    plain = input.ndim == 2 and input.dtype.kind == "f"
-    out = input.dot(weight.T) if plain and input.size != 1 != weight.size else product(xp, input, weight.T)
+    out = product(xp, input, weight.T)
     if bias is not None:
         out = xp.add(out, bias, out=out) if input.ndim > 1 else out + bias
     return out
