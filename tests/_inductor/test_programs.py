@@ -62,8 +62,6 @@ def results(function: Callable[..., Any], seed: int, shapes: list[tuple[int, ...
     wanted = [o for o in outs if o.requires_grad]
     grads = torch.autograd.grad([loss(o) for o in wanted], leaves, allow_unused=True) if wanted else [None] * 3
     inputs = [x.detach().clone() for x in given]
-    if seed % 3 == 1:  # eager results of column-major inputs are column-major, and may be one memory where graphs have two
-        return [*values, flags, *grads, *inputs]
     try:
         with torch.no_grad():
             outs[0].detach().fill_(1)
@@ -85,7 +83,7 @@ def compare(got: Any, want: Any, loose: bool) -> None:
     parts = [(torch.view_as_real(t) if t.is_complex() else t).double() for t in (got, want)]
     finite = parts[1][parts[1].isfinite()]
     scale = max(1.0, float(finite.abs().max())) if finite.numel() else 1.0
-    rtol, atol = (0.05, 0.02 * scale) if loose else (1e-3, 1e-4 * scale)
+    rtol, atol = (0.05, 0.02 * scale) if loose else (1e-4, 2e-5 * scale)
     torch.testing.assert_close(parts[0], parts[1], rtol=rtol, atol=atol, equal_nan=True)
 
 
@@ -105,7 +103,7 @@ def check(seed: int, products: bool = False) -> str:
     function, source, shapes = function_of(seed, products)
     try:
         want = results(function, seed, shapes)
-    except Exception:  # a program that eager refuses too, for instance one that changes what backward needs
+    except (RuntimeError, IndexError):  # a program that eager refuses too, for instance one that changes what backward needs
         return "refused"
     try:
         if seed % 4 and "torch.cond" not in source:
@@ -131,7 +129,7 @@ def check(seed: int, products: bool = False) -> str:
 @pytest.mark.parametrize("first", range(0, PROGRAMS, CHUNK))
 def test_programs(first: int) -> None:
     outcomes = [check(seed) for seed in range(first, first + CHUNK)]
-    assert outcomes.count("ok") > CHUNK // 2
+    assert outcomes.count("ok") > CHUNK * 3 // 4
 
 
 def no_product_is_small(put: Callable[[Any, str, Any], None]) -> None:
@@ -146,7 +144,7 @@ def no_product_is_small(put: Callable[[Any, str, Any], None]) -> None:
 def test_programs_with_products(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     no_product_is_small(monkeypatch.setattr)
     outcomes = [check(seed, True) for seed in range(first, first + CHUNK)]
-    assert outcomes.count("ok") > CHUNK // 2
+    assert outcomes.count("ok") > CHUNK * 3 // 4
 
 
 if __name__ == "__main__":
