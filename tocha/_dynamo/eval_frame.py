@@ -61,34 +61,41 @@ def compile_callable(
     names, starred = code.co_varnames[:count], flags & inspect.CO_VARARGS
     several = code.co_varnames[count : count + bool(starred) + bool(flags & inspect.CO_VARKEYWORDS)]
     positional, named = not code.co_kwonlyargcount, bool(flags & inspect.CO_VARKEYWORDS) and code.co_posonlyargcount == count
+    settings = vars(config)
     unsupported = decode(code).unsupported or ("a generator" if is_generator(code) else None)
+
+    parts = [f"{name!r}: given[{i}]" for i, name in enumerate(names)]
+    parts += [f"{name!r}: {part}" for name, part in zip(several, [f"given[{count}:]", "kwargs"][not starred :], strict=False)]
+    parts += [f"{name!r}: cells[{i}]" for i, name in enumerate(code.co_freevars)]
+    display = eval(f"lambda given, kwargs, cells: {{{', '.join(parts)}}}")  # quicker than any loop over names
 
     def variables(given: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The local variables of a call, in the order in which `bind` has them."""
         if positional and (named or not kwargs) and (len(given) == count or (starred and len(given) > count)):
-            local = dict(zip(names, given, strict=False))
-            if several:
-                local.update(zip(several, (given[count:], kwargs) if starred else (kwargs,), strict=False))
-        else:
-            local = bind(code, function.__qualname__, function.__defaults__, function.__kwdefaults__, given, kwargs)
+            local: dict[str, Any] = display(given, kwargs, function.__closure__)
+            return local
+        local = bind(code, function.__qualname__, function.__defaults__, function.__kwdefaults__, given, kwargs)
         if function.__closure__:
             local.update(zip(code.co_freevars, function.__closure__, strict=True))
         return local
 
+    def frames(local: dict[str, Any]) -> Frames:
+        return Frames([Frame(code, function.__globals__, local)])
+
     def call(*args: Any, **kwargs: Any) -> Any:
-        if unsupported or config.disable or report.capturing_now or stance[0] == "force_eager":
+        if unsupported or settings["disable"] or report.capturing_now or stance[0] == "force_eager":
             return fn(*args, **kwargs)
         try:
             local = variables((*bound, *args), kwargs)
         except TypeError:
             return fn(*args, **kwargs)
         if program.bound:
-            result = program.recall(local, lambda: Frames([Frame(code, function.__globals__, local)]))
+            result = program.recall(local, frames)
             if result is not NULL:
                 return result
         if stacks.function_modes or stacks.interpreters:
             return fn(*args, **kwargs)
-        return program.run(Frames([Frame(code, function.__globals__, local)]), lambda: fn(*args, **kwargs))
+        return program.run(frames(local), lambda: fn(*args, **kwargs))
 
     call._dynamo_program = program  # type: ignore[attr-defined]
     return call

@@ -98,7 +98,7 @@ class Program:
         self.plain: dict[Any, str] = {}  # places that run in plain Python from there on, and why
         self.bound: tuple[Bound, ...] = ()  # segments of the entry, for objects that come again
 
-    def recall(self, local: dict[str, Any], frames: Callable[[], Frames]) -> Any:
+    def recall(self, local: dict[str, Any], frames: Callable[[dict[str, Any]], Frames]) -> Any:
         """What a call gives by a bound segment; NULL if none is for it, and nothing has happened."""
         around = environment()
         for bound in self.bound:
@@ -114,7 +114,7 @@ class Program:
                 except SizeChanged:
                     return NULL  # the guards that are asked one by one come to the same end
                 except Exception as error:
-                    return self._raised(segment, frames(), error)
+                    return self._raised(segment, frames(local), error)
             result = segment.epilogue(given[1], outs)
             if segment.returns:
                 return result

@@ -128,8 +128,9 @@ class Words:
 
     def check(self) -> tuple[Any, int, int]:
         """The pairs as an array, its address and their number."""
-        array = np.array(self.pairs, np.int64)
-        return array, array.__array_interface__["data"][0], len(self.pairs) // 2
+        pairs = self.pairs + self.pairs[-2:] * (-len(self.pairs) // 2 % recall.STEP)
+        array = np.array(pairs, np.int64)
+        return array, array.__array_interface__["data"][0], len(pairs) // 2
 
 
 class _Probe:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from tocha.aot.runtime import Compiled, History
+from tocha.aot.runtime import Compiled, CompiledBackward, Filled
 from tocha.autograd.graph import version_of
+from tocha.autograd.mode import state
 from tocha.autograd.views import edge_of
 from tocha.tensor import Tensor
 
@@ -19,10 +20,14 @@ class _Template(Generic[T]):
     def __init__(self, numbers: Sequence[int], fixed: dict[int, Tensor], make: Callable[[Tensor], T], also: Any = ()) -> None:
         self.make = make
         self.known: list[Any] = [make(fixed[i]) if i in fixed else None for i in numbers]
-        self.whole = tuple(self.known)
+        self.whole, self.closed = tuple(self.known), Filled(self.known)
         rest = {i: place for place, i in enumerate(i for i in range(max(numbers, default=-1) + 1) if i not in fixed)}
         self.open = [(at, rest[i]) for at, i in enumerate(numbers) if i in rest]
         self.again = [(at, fixed[i]) for at, i in enumerate(numbers) if i in also]
+
+    def part(self, rest: Sequence[Tensor]) -> Filled:
+        """The list for a call, nothing of it copied."""
+        return Filled(self.known, [(at, self.make(rest[place])) for at, place in self.open]) if self.open else self.closed
 
     def fill(self, rest: Sequence[Tensor]) -> list[T]:
         """The list for a call."""
@@ -57,17 +62,17 @@ class Bound:
             self.numbered = bool(self.numbers.open) or any(self.numbers.known)
             self.saved = _Template(made.saved_inputs, fixed, lambda t: t._a)
             self.pairs = _Template(needed, fixed, _pair)
-            self.checked = _Template(made.saved_inputs, fixed, _pair)
+            self.wanted = len(made.traced.differentiable)
 
     def __call__(self, *rest: Tensor) -> list[Any]:
-        made, history = self.made, None
-        if made.again is not None and made.records():
-            history = History(
-                self.edges.filled(rest), self.numbers.filled(rest) if self.numbered else None, self.saved.fill(rest),
-                (self.pairs.fill(rest), made.again.rng()), self.checked.fill(rest),
-            )  # fmt: skip
+        made, node = self.made, None
+        if made.again is not None and (state.grad or made.always):
+            numbers = self.numbers.filled(rest) if self.numbered else None
+            node = CompiledBackward(self.edges.filled(rest), numbers, self.wanted)
+            node.made, node.rng = made, made.again.rng() if made.again.draws else None
+            node.arrays, node.held = self.saved.part(rest), self.pairs.part(rest)
         arrays = made.forward(self.arrays.fill(rest)) if self.forward is None else self.forward([t._a for t in rest])
-        return made.finish(() if made.plain else self.inputs_with(rest), arrays, history)
+        return made.finish(() if made.plain else self.inputs_with(rest), arrays, node)
 
     def inputs_with(self, rest: Sequence[Tensor]) -> list[Tensor]:
         """All inputs, in order."""

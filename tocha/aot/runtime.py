@@ -18,11 +18,12 @@ import numpy as np
 from tocha.aot import journal, run
 from tocha.aot.joint import Result, Traced, capture
 from tocha.aot.partition import partition
-from tocha.aot.twice import Again, Held
+from tocha.aot.twice import Again
 from tocha.autograd.graph import Node, Version, bump_all, check_unchanged, version_of
 from tocha.autograd.mode import no_grad, set_grad_enabled, state
 from tocha.autograd.views import edge_of
 from tocha.backends import namespace
+from tocha.backends.meta import MetaArray
 from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, disabled_torch_function
 from tocha.fx import Graph
 from tocha.tensor import Tensor, wrap
@@ -106,15 +107,18 @@ class _Lazy:
         return self.made(arrays)
 
 
-class History(NamedTuple):
-    """Of a call's inputs: edges to those with gradients, which outputs of their nodes they are, the arrays that backward reads, what running
-    again takes, and the version counters of what is read, with its tensors."""
+class Filled(NamedTuple):
+    """A list of which most is the same at every call, and the rest as (place, value): a call makes only those."""
 
-    edges: tuple[Any, ...]
-    numbers: tuple[int, ...] | None  # None: all 0
-    arrays: Arrays
-    held: Held
-    checked: list[tuple[Version, Tensor]]
+    known: list[Any]
+    rest: Sequence[tuple[int, Any]] = ()
+
+    def whole(self) -> list[Any]:
+        """The list."""
+        filled = self.known.copy()
+        for at, value in self.rest:
+            filled[at] = value
+        return filled
 
 
 class Compiled:
@@ -127,31 +131,30 @@ class Compiled:
         self.always = always  # the function itself switches recording on
         self.count = traced.values + len(traced.mutated)
         self.checked = [] if again is None else [again.needed.index(i) for i in saved_inputs]
+        self.like: list[Any] = []  # arrays of no memory like the outputs that gradients come for
         self.kept: list[int] | None = None  # outputs that are also saved: the same at every call
         self.plain = not traced.mutated and [(r.kind, r.index) for r in traced.results] == [
             ("value", i) for i in range(self.count)
         ]
 
     def __call__(self, *inputs: Tensor) -> list[Any]:
-        history = self.history(inputs) if self.records() else None
-        return self.finish(inputs, self.forward([t._a for t in inputs]), history)
+        node = self.history(inputs) if self.records() else None
+        return self.finish(inputs, self.forward([t._a for t in inputs]), node)
 
     def records(self) -> bool:
         """Whether a call now gets a history."""
         return self.again is not None and bool(state.grad or self.always)
 
-    def history(self, inputs: Sequence[Tensor]) -> History:
-        """What a call's node needs of its inputs."""
+    def history(self, inputs: Sequence[Tensor]) -> CompiledBackward:
+        """A call's node, with what it needs of its inputs."""
         assert self.again is not None
-        held = self.again.hold(inputs)
         numbers = tuple([inputs[i]._nr for i in self.traced.wanted])
-        return History(
-            tuple([edge_of(inputs[i]) if inputs[i].requires_grad else None for i in self.traced.wanted]),
-            numbers if any(numbers) else None,
-            [inputs[i]._a for i in self.saved_inputs],
-            held,
-            [held[0][i] for i in self.checked],
-        )
+        edges = tuple([edge_of(inputs[i]) if inputs[i].requires_grad else None for i in self.traced.wanted])
+        node = CompiledBackward(edges, numbers if any(numbers) else None, len(self.traced.differentiable))
+        node.made, node.rng = self, self.again.rng()
+        node.arrays = Filled([inputs[i]._a for i in self.saved_inputs])
+        node.held = Filled([(version_of(inputs[i]), inputs[i]) for i in self.again.needed])
+        return node
 
     def bind(self, fixed: dict[int, Tensor]) -> Bound:
         """The same for inputs some of which, by number, are always these tensors, their arrays, hooks and counters included."""
@@ -159,12 +162,12 @@ class Compiled:
 
         return Bound(self, fixed)
 
-    def finish(self, inputs: Sequence[Tensor], arrays: Arrays, history: History | None) -> list[Any]:
+    def finish(self, inputs: Sequence[Tensor], arrays: Arrays, node: CompiledBackward | None) -> list[Any]:
         """The results of a call whose graph gave `arrays`."""
         traced = self.traced
         outs = [wrap(a) for a in arrays[: self.count]]
-        if history is not None:
-            self._record(outs, arrays[self.count :], history)
+        if node is not None:
+            self._record(outs, arrays[self.count :], node)
         if self.plain:
             return outs
         results = [_result(r, inputs, outs) for r in traced.results]
@@ -188,18 +191,18 @@ class Compiled:
             np.copyto(t._a, a)
         bump_all([t for t, _ in plain], "copy_")
 
-    def _record(self, outs: list[Tensor], saved: Arrays, history: History) -> None:
-        traced = self.traced
-        node = CompiledBackward(history.edges, history.numbers, len(traced.differentiable))
-        node.run, node.saved = self.backward, [*history.arrays, *saved]
-        node.again, node.held, node.inputs = self.again, history.held, history.checked
-        node.like = [outs[i]._a for i in traced.differentiable]
-        for number, i in enumerate(traced.differentiable):
-            outs[i]._rg, outs[i]._node, outs[i]._nr = True, node, number
+    def _record(self, outs: list[Tensor], saved: Arrays, node: CompiledBackward) -> None:
+        number = 0
+        for i in self.traced.differentiable:
+            out = outs[i]
+            out._rg, out._node, out._nr = True, node, number
+            number += 1
         if self.kept is None:
             ids = {id(a) for a in saved}
+            self.like = [MetaArray(outs[i]._a.shape, outs[i]._a.dtype) for i in self.traced.differentiable]
             self.kept = [i for i, o in enumerate(outs) if id(o._a) in ids]
-        node.outputs_kept = [(version_of(outs[i]), outs[i]._a) for i in self.kept]
+        node.saved = saved
+        node.outputs_kept = [(version_of(outs[i]), outs[i]._a) for i in self.kept] if self.kept else ()
 
 
 class Apart:
@@ -268,35 +271,40 @@ def _view(r: Result, x: Tensor, start: int) -> Tensor:
 class CompiledBackward(Node):
     """The tape's record of a compiled forward."""
 
-    __slots__ = ("again", "held", "inputs", "like", "outputs_kept", "run", "saved")
-    again: Again | None
-    held: Held
-    inputs: list[tuple[Version, Tensor]]
-    like: Arrays
-    outputs_kept: list[tuple[Version, Any]]
-    run: Run | None
+    __slots__ = ("arrays", "held", "made", "outputs_kept", "rng", "saved")
+    arrays: Filled  # of inputs that backward reads
+    held: Filled  # the inputs that running again takes, with their version counters
+    made: Compiled
+    outputs_kept: Sequence[tuple[Version, Any]]
+    rng: Any
     saved: Arrays | None
 
     def release(self) -> None:
-        self.saved = None
-        self.held = [], None
+        self.saved = self.rng = None
+        self.held = self.arrays = _NOTHING
 
     def apply(self, grad: Any) -> Sequence[Tensor | None]:
-        if self.saved is None or self.run is None or self.again is None:
+        made = self.made
+        if self.saved is None or made.backward is None or made.again is None:
             raise RuntimeError(
                 "Trying to backward through the graph a second time: the compiled function has freed what it saved. Specify "
                 "retain_graph=True if you need to backward through the graph a second time."
             )
         grads = list(grad) if isinstance(grad, (list, tuple)) else [grad]
+        held = self.held.whole()
         if state.grad:
-            return self.again.gradients(self, self.held, grads)
-        for version, tensor in self.inputs:
+            return made.again.gradients(self, held, self.rng, grads)
+        for i in made.checked:
+            version, tensor = held[i]
             check_unchanged(version, self, tensor)
         for version, array in self.outputs_kept:
             check_unchanged(version, self, wrap(array))
-        given = [np.zeros(a.shape, a.dtype) if g is None else g._a for g, a in zip(grads, self.like, strict=True)]
-        arrays = [*self.saved, *given]
+        given = [np.zeros(a.shape, a.dtype) if g is None else g._a for g, a in zip(grads, made.like, strict=True)]
+        arrays = [*self.arrays.whole(), *self.saved, *given]
         if state.runs and not state.runs[-1].retains:  # each array goes with its last use
-            self.saved = None
-        del given, grads, grad
-        return [None if a is None else wrap(a) for a in self.run(arrays)]
+            self.release()
+        del given, grads, grad, held
+        return [None if a is None else wrap(a) for a in made.backward(arrays)]
+
+
+_NOTHING = Filled([])

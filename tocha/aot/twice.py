@@ -13,12 +13,10 @@ from tocha.amp.autocast_mode import autocast
 from tocha.aot import run
 from tocha.aot.joint import Traced
 from tocha.aot.partition import ancestors
-from tocha.autograd.graph import Node, Version, check_unchanged, version_of
+from tocha.autograd.graph import Node, Version, check_unchanged
 from tocha.autograd.mode import enable_grad, set_grad_enabled
 from tocha.dispatch.autocast import current
 from tocha.tensor import Tensor, wrap
-
-Held = tuple[list[tuple[Version, Tensor]], Any]
 
 
 def _may_draw(target: Any) -> bool:
@@ -45,22 +43,19 @@ class Again:
         if len(read) > len(self.needed):
             self.refusal = "it overwrites an input that its gradients depend on"
 
-    def hold(self, inputs: Sequence[Tensor]) -> Held:
-        """What running again takes."""
-        return [(version_of(inputs[i]), inputs[i]) for i in self.needed], self.rng()
-
     def rng(self) -> Any:
         """The state of the random numbers, if the function draws any."""
         return random.get_rng_state() if self.draws else None
 
-    def gradients(self, node: Node, held: Held, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """Gradients of the wanted inputs, with a history."""
+    def gradients(
+        self, node: Node, tensors: Sequence[tuple[Version, Tensor]], rng: Any, grads: Sequence[Tensor | None]
+    ) -> Sequence[Tensor | None]:
+        """Gradients of the wanted inputs, with a history, by the needed inputs and the random numbers' state of the call."""
         if self.refusal:
             raise RuntimeError(
                 f"torch.compile does not support double backward of this function: {self.refusal}. Call the function outside "
                 "torch.compile (torch._dynamo.disable) where create_graph=True is needed"
             )
-        tensors, rng = held
         for version, tensor in tensors:
             check_unchanged(version, node, tensor)
         known = dict(zip(self.needed, [t for _, t in tensors], strict=True))
