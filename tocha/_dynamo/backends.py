@@ -76,7 +76,7 @@ def inductor(gm: Any, example_inputs: list[Any], **options: Any) -> Callable[...
         from tocha._inductor.freeze import freezing
     except ImportError:
         return _ahead(gm, example_inputs, runtime.by_running)
-    return _ahead(gm, example_inputs, freezing({i: t._a for i, t in gm.meta.get("constants", {}).items()}))
+    return _ahead(gm, example_inputs, freezing({i: t._a for i, t in gm.meta.get("constants", {}).items()}, bool(gm.meta.get("dynamic"))))
 
 
 def freezes(backend: Backend, options: dict[str, Any]) -> bool:
@@ -88,15 +88,21 @@ def freezes(backend: Backend, options: dict[str, Any]) -> bool:
     return bool((options.get("options") or {}).get("freezing", config.get("freezing")))  # type: ignore[attr-defined]
 
 
+_MOST_SIZES = 256
+
+
 def _by_sizes(gm: Any, compiler: Any) -> Callable[..., Any]:
-    """A graph whose sizes vary, compiled when first called with some."""
+    """A graph whose sizes vary, planned when first called with some; the latest are kept."""
     made: dict[Any, Callable[..., Any]] = {}
 
     def call(*inputs: Any) -> Any:
         shapes = tuple([t._a.shape for t in inputs])
-        if shapes not in made:
-            made[shapes] = _ahead(gm, list(inputs), compiler)
-        return made[shapes](*inputs)
+        found = made.get(shapes)
+        if found is None:
+            while len(made) >= _MOST_SIZES:
+                made.pop(next(iter(made)), None)
+            found = made[shapes] = _ahead(gm, list(inputs), compiler)
+        return found(*inputs)
 
     return call
 

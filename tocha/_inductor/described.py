@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tocha._inductor import varying
 from tocha._inductor.kernels import Built, Target
 from tocha._inductor.nodes import kind_of
 from tocha.aot import journal, run
@@ -43,6 +44,7 @@ class Part:
     wanted: Sequence[Node]
     memory: set[Node]
     values: set[Node]
+    varying: bool = False  # whether graphs like this one come in many sizes
 
     def __post_init__(self) -> None:
         self.nodes: list[Node] = []
@@ -58,8 +60,12 @@ class Part:
 
             def make() -> tuple[Any, Any]:
                 made = build()
+                if self.varying:
+                    builtin, made = varying.shared(made)
+                else:
+                    builtin = entry.build(dataclasses.replace(made.kernel, name="fused"), made.grain)
                 fresh.append(made)
-                return entry.build(dataclasses.replace(made.kernel, name="fused"), made.grain), self._as_data(made)
+                return builtin, self._as_data(made)
 
             with jit.LOCK:
                 found = memo.builtin(what, make, self._is_data)

@@ -227,7 +227,7 @@ class _Rows:
             if place is None:
                 room -= size
                 place = Load(f"kept{number}", Index("j"), value.type)
-                self.statements.append(Local(place.buffer, value.type, self.length))
+                self.statements.append(Local(place.buffer, value.type, 1 << (self.length - 1).bit_length()))
             taken.add(place.buffer)
             replace = Renamer({value: place})
             for level in used[1:]:

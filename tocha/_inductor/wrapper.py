@@ -54,6 +54,7 @@ class _Writer:
         self.position = 0
         self.objects: dict[int, str] = {}
         self.consumes = graph.meta.get("part") == "backward"
+        self.varying = bool(graph.meta.get("varying"))
         self.outputs = {n for n in plan.outputs if n is not None}
         self.last = self._last_uses()
 
@@ -162,7 +163,7 @@ class _Writer:
                 return build_rows(name, item.shape, item.inner, item.targets, item.reductions, item.wanted, has_memory)
             return build(name, item.shape, item.targets, has_memory)
 
-        part = Part(item.shape, item.inner, item.targets, item.reductions, item.wanted, self.plan.memory, item.values)
+        part = Part(item.shape, item.inner, item.targets, item.reductions, item.wanted, self.plan.memory, item.values, self.varying)
         built, kernel = part.built(name, make)
         if reused is not None and built.once:
             self._reuse(reused[0].buffer, reused[1])
@@ -172,7 +173,7 @@ class _Writer:
 
     def _reduction(self, item: Reduction) -> None:
         node = item.node
-        part = Part((), -1, (), (node,), (), self.plan.memory, set())
+        part = Part((), -1, (), (node,), (), self.plan.memory, set(), self.varying)
         built, kernel = part.built(node.name, lambda: build_reduction(node.name, node, lambda n, _: n in self.plan.memory))
         self._allocate(node)
         self._call(built, kernel)

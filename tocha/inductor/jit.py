@@ -193,6 +193,12 @@ def noting(loads: list[Loaded]) -> Iterator[None]:
             _noted.remove(loads)
 
 
+def note(loads: list[Loaded]) -> None:
+    """Enter what was linked before as what serves now."""
+    for noted in _noted:
+        noted += loads
+
+
 def load(text: str, exports: tuple[str, ...], imports: dict[str, int]) -> list[int]:
     """Addresses of the functions `exports` of a module, compiled unless the cache has it. `imports` are symbols by address."""
     with LOCK:

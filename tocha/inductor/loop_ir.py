@@ -446,10 +446,10 @@ def select(condition: Expr, x: Any, y: Any) -> Expr:
 
 
 def convert(x: Expr, type: str) -> Expr:
-    """x as `type`, x itself if it has it; constants convert at once."""
+    """x as `type`, x itself if it has it; constants convert at once, but extents (which `_inductor.varying` may have to find)."""
     if x.type == type:
         return x
-    if x.__class__ is Const and type not in HALVES and not (x.type in FLOATS and type in INTEGERS):
+    if x.__class__ is Const and x.type != "index" and type not in HALVES and not (x.type in FLOATS and type in INTEGERS):
         return const(x.value, type)
     return Convert(x, type)
 
