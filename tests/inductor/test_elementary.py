@@ -96,3 +96,13 @@ def test_float64_edges() -> None:
         with np.errstate(all="ignore"):
             want = {"erf": special.erf, "atan": np.arctan}.get(name, getattr(np, name, None))(x)
         np.testing.assert_allclose(run(name, [x]), want, rtol=1e-15, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["f", "d"])
+def test_one_more_than_a_power(dtype: str) -> None:
+    x = np.concatenate([np.linspace(-800, 800, 16_001), EDGES, -EDGES, [np.nan]]).astype(dtype)
+    with np.errstate(all="ignore"):
+        want = 1 / (1 + np.exp(-x.astype(np.float64)))
+    want = np.where(x < -88.7228, 0.0, want) if dtype == "f" else want
+    got = run("sigmoid", [x])
+    np.testing.assert_allclose(got, want, rtol=4 * np.finfo(dtype).eps, atol=2.0 * np.finfo(dtype).smallest_subnormal)

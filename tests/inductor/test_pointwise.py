@@ -291,3 +291,9 @@ def test_a_call_made_before_gives_the_same_bits_and_order_of_memory() -> None:
     np.testing.assert_array_equal(again.numpy(), x.numpy() * row.numpy())
     with pytest.raises(RuntimeError, match="must match"):
         x * torch.randn(300)
+
+
+@pytest.mark.parametrize("size", [3, 100_000])
+def test_relu_keeps_the_sign_of_zero(size: int) -> None:
+    for compiled in (torch.relu, torch.compile(lambda x: x.relu())):
+        assert torch.signbit(compiled(torch.full((size,), -0.0))).all() and torch.isnan(compiled(torch.full((size,), np.nan))).all()

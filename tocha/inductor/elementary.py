@@ -207,6 +207,14 @@ def exp_of_difference(x: Expr) -> Expr:
     return select(x < (-87.0 if x.type == "f32" else -708.0), 0.0, fma(p, y, p))
 
 
+def exp_plus_one(x: Expr) -> Expr:
+    """e^x + 1, in which powers below normal numbers are lost: with half of 2^n, as 2^128 would be infinite."""
+    low, high = (-87.0, 89.0) if x.type == "f32" else (-708.0, 710.0)
+    n, _, y = _reduced_exp(_between(x, low, high), _EXP_32 if x.type == "f32" else _EXP_64)
+    half = _power_of_two(n - 1, x.type)
+    return fma(fma(half, y, half), 2.0, 1.0)
+
+
 def _exp_medium(x: Expr) -> Expr:
     """float64 with 2^-37, for |x| < 700."""
     n, _, y = _reduced_exp(x, _EXP_MEDIUM)
@@ -417,10 +425,14 @@ def _atan2(y: Expr, x: Expr) -> Expr:
 
 
 def tanh(x: Expr) -> Expr:
+    """float32. 1 - 2/(1 + 2^t) far from 0: an error of t matters the less, the larger t is."""
     a = abs(x)
-    large = 1.0 - 2.0 / (exp(_between(a, 0.0, 10.0) * 2.0) + 1.0)
-    z = x * x
-    return select(a > 0.625, _copysign(large, x), _odd(x, fma(x * z, _poly(z, _TANH_32), x)))
+    bounded, scale = select(a > 10.0, 10.0, a), 2 / _LN2
+    whole, n = _round(bounded, scale)
+    r, p = fma(bounded, scale, -whole), _power_of_two(n, "f32")
+    far = 1.0 - 2.0 / fma(p * r, _poly(r, _EXP2_32), p + 1.0)
+    z = a * a
+    return _copysign(select(a > 0.625, far, fma(a * z, _poly(z, _TANH_32), a)), x)
 
 
 def tanh_absolute(x: Expr) -> Expr:

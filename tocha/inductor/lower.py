@@ -205,7 +205,7 @@ class Handler:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self._erf: dict[Expr, Expr] = {}  # arguments of erf by its value
+        self._plus_one: dict[Expr, Callable[[], Expr]] = {}  # 1 + a value, in which its own small digits are lost
 
     # ---- operands
 
@@ -276,15 +276,22 @@ class Handler:
     # ---- arithmetic
 
     def add(self, x: Any, y: Any) -> Value:
-        """x + y; in 1 + erf, the digits of a small erf are lost anyway."""
-        if isinstance(x, Value) and y.__class__ is float and y == 1.0 and x.expr in self._erf:
-            x = self._wrap(elementary.erf_absolute(self._erf[x.expr]))
+        """x + y; in 1 + erf and 1 + exp, the digits of small values are lost anyway."""
+        if x.__class__ is float:
+            x, y = y, x
+        if isinstance(x, Value) and y.__class__ is float and y == 1.0 and x.expr in self._plus_one:
+            return self._wrap(self._plus_one[x.expr]())
         return self._arithmetic("add", x, y)
 
     def erf(self, x: Any) -> Value:
         found = self._function("erf", x)
         if found.expr.type == "f32":
-            self._erf[found.expr] = self._floats(x)[0]
+            self._plus_one[found.expr] = lambda: elementary.erf_absolute(*self._floats(x)) + 1.0
+        return found
+
+    def exp(self, x: Any) -> Value:
+        found = self._function("exp", x)
+        self._plus_one[found.expr] = lambda: elementary.exp_plus_one(*self._floats(x))
         return found
 
     def sub(self, x: Any, y: Any) -> Value:

@@ -101,13 +101,13 @@ relu_backward = pointwise(
     "relu_backward", lambda o, g, out: o.where(o.le(out, 0), 0, g), vjp=(lambda g, out: relu_backward(g, out), zero), spell=""
 )
 relu = pointwise(
-    "relu", lambda o, x: o.maximum(x, 0), vjp=relu_backward, refuse=("complex", "bool"), spell="",
+    "relu", lambda o, x: o.where(o.lt(x, 0), 0, x), vjp=relu_backward, refuse=("complex", "bool"), spell="",
     doc="max(input, 0) (torch docs: torch.nn.functional.relu).",
 )  # fmt: skip
 
 
 def _relu_kernel(x: Any, out: Any = None) -> Any:
-    return np.maximum(x, ZEROS[x.dtype], out=out)
+    return np.maximum(ZEROS[x.dtype], x, out=out)
 
 
 relu.ufunc = _relu_kernel
