@@ -379,3 +379,37 @@ def test_a_view_turned_under_no_grad_stays_the_view_it_was():
         view.t_()
     (view * torch.tensor([[1.0], [2.0], [3.0]])).sum().backward()
     assert x.grad.tolist() == [[2, 4, 6], [0, 0, 0]]
+
+
+def test_composites_in_place_keep_the_operand_they_overwrite():
+    def gradients(change):
+        x = torch.tensor([[3.0, 4.0], [0.3, 0.4]], requires_grad=True)
+        out = change(x.clone())
+        (out * torch.tensor([[1.0, 2.0], [3.0, 4.0]])).sum().backward()
+        return out.detach(), x.grad
+
+    for name, args in (("renorm", (2, 0, 1.0)), ("index_reduce", (0, torch.tensor([0]), torch.tensor([[2.0, 5.0]]), "prod"))):
+        apart, here = (gradients(lambda x, n=n: getattr(x, n)(*args)) for n in (name, name + "_"))  # noqa: B023
+        torch.testing.assert_close(here, apart)
+
+
+def test_results_of_in_place_calls_are_held_once_and_may_not_change():
+    x = torch.tensor([0.0, 1.0], requires_grad=True)
+    a = x * 1
+    a.exp_()
+    assert a.grad_fn._saved_result.data_ptr() == a.data_ptr()
+    a.sum().backward()
+    torch.testing.assert_close(x.grad, torch.tensor([1.0, 2.718281828]))
+    b = (x * 1).view(2)
+    b.exp_()
+    b.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        b.sum().backward()
+
+
+def test_what_others_saved_of_an_operand_still_may_not_change():
+    y = torch.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True) * 1
+    source = (y * y)[:1]  # saves y, before the call that overwrites it
+    y.index_reduce_(0, torch.tensor([0]), source, "prod")
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()

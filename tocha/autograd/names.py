@@ -95,6 +95,7 @@ def _linear(node: Any) -> str:
 
 
 _RULES: dict[str, Callable[[Any], str]] = {
+    "masked_select": lambda node: "IndexBackward0" if _saved(node).get("indexed") else "MaskedSelectBackward0",
     "slice": _basic_index, "permute": _order, "split": _split, "sum": _reduction("Sum"), "mean": _reduction("Mean"),
     "prod": _reduction("Prod"), "mm": _product, "linear": _linear, "standardize": _standardized,
 }  # fmt: skip

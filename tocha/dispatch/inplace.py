@@ -66,8 +66,9 @@ def overlaps_itself(target: Tensor) -> bool:
     return 0 in a.strides and a.size > 0 and any(step == 0 and size > 1 for step, size in zip(a.strides, a.shape, strict=True))
 
 
-def assign(target: Tensor, value: Tensor, operator: str) -> Tensor:
-    """Copy `value` into `target` (of the same shape, and a type it casts to) and rebase target's history onto it."""
+def assign(target: Tensor, value: Tensor, operator: str, since: int | None = None) -> Tensor:
+    """Copy `value` into `target` (of the same shape, and a type it casts to) and rebase target's history onto it. `since`: the stamp at
+    which a composite began that made `value` of target."""
     if INTERPRETERS and hasattr(target, "assign_in_place"):
         return target.assign_in_place(value, operator)
     if INTERPRETERS and hasattr(value, "assign_in_place"):
@@ -88,13 +89,15 @@ def assign(target: Tensor, value: Tensor, operator: str) -> Tensor:
     if value._rg:
         check_history(target, operator, True)
     if value._node is not None:
-        _keep_old(target, value._node)
+        _keep_old(target, value._node, since)
     if target.__class__ in NO_DISPATCH:
         store(target._a, value._a)
     else:
         with no_grad():
             ask_copy(target, value)
     mutated(target, value, operator)
+    if value._node is not None and operator != "copy_":  # whose source lives on
+        _hold_once(target, value, value._node)
     return target
 
 
@@ -137,13 +140,37 @@ def ask_copy(target: Tensor, value: Tensor) -> None:
     ask_classes(find("aten", "copy_", "default"), (target, value), {})
 
 
-def _keep_old(target: Tensor, node: Node) -> None:
-    """An operator about to overwrite its own operand saves a copy of it (as torch does for x.mul_(w))."""
-    saved = getattr(node, "saved", None)
-    if saved and any(s is target for s in saved):
-        old = alias_as(Tensor, target)
-        old._a, old._vc, old._view = target._a.copy(), None, None
-        node.saved = tuple(old if s is target else s for s in saved)  # type: ignore[attr-defined]
+def _keep_old(target: Tensor, node: Node, since: int | None) -> None:
+    """An operator about to overwrite its own operand saves a copy of it (as torch does for x.mul_(w)); so do all nodes that a composite
+    has made `since`, which may have saved views of it too."""
+    copies: dict[int, Tensor] = {}
+
+    def kept(s: Any) -> Any:
+        own = s is target
+        if not own and since is not None and s.__class__ is Tensor and s._view is not None and s._vc is target._vc:
+            own = s._node is not None and s._node.order < since
+        if own and id(s) not in copies:
+            copies[id(s)] = old = alias_as(Tensor, s)
+            old._a, old._vc, old._view = s._a.copy(), None, None
+        return copies[id(s)] if own else s
+
+    nodes = [node]
+    for n in nodes:
+        if getattr(n, "saved", None):
+            n.saved = tuple([kept(s) for s in n.saved])  # type: ignore[attr-defined]
+        if since is not None:
+            nodes += [e for e in n.edges if isinstance(e, Node) and e.order < since and e not in nodes]
+
+
+def _hold_once(target: Tensor, value: Tensor, node: Node) -> None:
+    """Let a node that saved its output hold the memory that this was copied to, not a second one; later writes there are seen by version."""
+    plan = getattr(node, "plan", None)
+    if plan is None or node.packed or not plan.outputs or target._vc is None or target._a.__class__ is not value._a.__class__:  # type: ignore[attr-defined]
+        return
+    for position, number in plan.outputs:
+        if number == value._nr and node.saved[position] is value._a:  # type: ignore[attr-defined]
+            node.saved = (*node.saved[:position], target._a, *node.saved[position + 1 :])  # type: ignore[attr-defined]
+            node.output_versions = {**(node.output_versions or {}), number: (target._vc, target._vc.stamp)}
 
 
 def store(target: Any, value: Any) -> None:

@@ -16,6 +16,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tocha.autograd.graph import next_order
+from tocha.autograd.mode import state
 from tocha.dispatch.attributes import overridable_property
 from tocha.dispatch.override import FUNCTION_MODES, OVERRIDES, dispatch_function, overrides
 from tocha.tensor import Tensor
@@ -244,7 +246,8 @@ def _inplace_form(name: str, function: Callable[..., Any]) -> Callable[..., Any]
             check_in_place(name + "_", input, (*args, *kwargs.values()) if kwargs else args, apart)
         if into is not None and overwrite(input, into, args, kwargs, name + "_"):
             return input
-        return assign(input, function(input, *args, **kwargs), name + "_")
+        since = next_order() if input._rg and state.grad else None
+        return assign(input, function(input, *args, **kwargs), name + "_", since)
 
     call.__dict__.pop("short", None)  # the short way makes a new tensor
     return call

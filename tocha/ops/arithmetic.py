@@ -118,7 +118,7 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """input * 2**other (torch docs: torch.ldexp)."""
     check_operands("ldexp", (input, other), "none")
     if not input.is_floating_point() or other._a.dtype.kind not in "iu":
-        return input * pow(2.0, other)
+        return elementary.ldexp(input, other)
     half = other // 2  # two steps, as 2**other may leave the range that the product stays in
     wide = input.to(dtypes.float64)
     return (wide * pow(2.0, half.to(dtypes.float64)) * pow(2.0, (other - half).to(dtypes.float64))).to(input.dtype)

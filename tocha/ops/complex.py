@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tocha.backends.meta import MetaArray
-from tocha.dispatch.prim import prim, tie
+from tocha.dispatch.prim import prim
 from tocha.dispatch.registry import op
 from tocha.dtypes import FROM_NP
 from tocha.ops.arguments import check_tensor
@@ -22,7 +22,16 @@ def _complex(xp: Any, real: Any, imag: Any, *, dtype: Any) -> Any:
     return out
 
 
-_complex.fit = True
+@prim("polar", "pointwise", half="native", vjp=(lambda g, out: (g * out.sgn().conj()).real, lambda g, out: (g * (out * 1j).conj()).real),
+      infer=lambda abs, angle, *, dtype: MetaArray(broadcast_shapes("polar", abs.shape, angle.shape), dtype))  # fmt: skip
+def _polar(xp: Any, abs: Any, angle: Any, *, dtype: Any) -> Any:
+    """abs (cos angle + i sin angle)."""
+    out = xp.empty(broadcast_shapes("polar", abs.shape, angle.shape), dtype)
+    out.real, out.imag = abs * xp.cos(angle), abs * xp.sin(angle)
+    return out
+
+
+_complex.fit = _polar.fit = True
 
 
 def _check(first: Any, second: Any, name: str, names: tuple[str, str]) -> Any:
@@ -53,4 +62,4 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """Complex numbers of given size and angle (torch docs: torch.polar)."""
     kind = _check(abs, angle, "polar", ("abs", "angle"))
-    return _complex(tie(abs * angle.cos()), tie(abs * angle.sin()), dtype=kind)
+    return _polar(abs, angle, dtype=kind)

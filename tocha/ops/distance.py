@@ -10,6 +10,7 @@ from tocha.dispatch.prim import prim
 from tocha.dispatch.promote import result_type
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
+from tocha.ops.whole import whole
 from tocha.prims.activation import ON_TENSORS
 from tocha.prims.pointwise import broadcast_shapes
 from tocha.tensor import Tensor
@@ -78,6 +79,11 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = _MODES[0])
     many = max(a._a.shape[-2], b._a.shape[-2]) > _FEW and compute_mode == _MODES[0]
     if p == 2 and (many or compute_mode == _MODES[1]) and a._a.size and b._a.size:
         return euclidean(a, b)
+    return _between(a, b, p)
+
+
+@whole("Cdist")
+def _between(a: Tensor, b: Tensor, p: float) -> Tensor:
     return _norm(a.unsqueeze(-2) - b.unsqueeze(-3), p)
 
 
@@ -88,6 +94,7 @@ def _norm(difference: Tensor, p: float) -> Tensor:
 
 
 @op("F torch")
+@whole("PdistForward")
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """p-norm distances between every two rows of (N, M), in the order of the upper triangle (torch docs:
     torch.nn.functional.pdist)."""

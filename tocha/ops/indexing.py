@@ -206,6 +206,9 @@ def _reworded(error: IndexError, input: Tensor, key: Any = ()) -> IndexError:
 
 
 def _getitem(input: Tensor, index: Any) -> Tensor:
+    if isinstance(index, Tensor) and index._a.dtype.kind == "b" and index.ndim and index._a.shape == input._a.shape:
+        if index._a.__class__ is input._a.__class__ and not INTERPRETERS:
+            return prims.masked_select(input, index, indexed=True)  # keeps the mask, an eighth of the places' memory or less
     seen, advanced = _resolve(input, index)
     if not advanced:
         return seen

@@ -11,6 +11,7 @@ from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor, wrap_dim
 from tocha.ops.matmul import matmul
 from tocha.ops.results import named
+from tocha.ops.whole import whole
 from tocha.prims import linalg as prims
 from tocha.prims.activation import ON_TENSORS
 from tocha.prims.linalg import LinAlgError
@@ -281,6 +282,7 @@ def lu(A: Tensor, *, pivot: bool = True) -> Any:
 
 
 @op("linalg out")
+@whole("LinalgLuSolve")
 def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """X of A X = B (X A = B, Aᴴ X = B, …) from lu_factor(A) (torch docs: torch.linalg.lu_solve)."""
     name = "linalg.lu_solve"
@@ -500,6 +502,7 @@ def _linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = 
     return A.diagonal(offset, dim1, dim2)
 
 
+@whole("LinalgCross")
 def cross_of(name: str, x: Tensor, y: Tensor, dim: int) -> Tensor:
     """x × y along a dimension of size 3, broadcast."""
     if check_tensor(x, name).ndim != check_tensor(y, name, "other", 2).ndim:

@@ -22,6 +22,7 @@ from tocha.ops.linalg import (
 from tocha.ops.linalg_least import pinv
 from tocha.ops.matmul import matmul
 from tocha.ops.results import named
+from tocha.ops.whole import whole
 from tocha.prims import linalg as prims
 from tocha.tensor import Tensor
 
@@ -202,6 +203,7 @@ def _product(a: Tensor, tau: Tensor) -> Tensor:
 
 
 @op("linalg out")
+@whole("LinalgHouseholderProduct")
 def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     """The first columns of the product of reflections that geqrf describes (torch docs: torch.linalg.householder_product)."""
     return _product(A, tau)
@@ -214,6 +216,7 @@ def _orgqr(input: Tensor, input2: Tensor) -> Tensor:
 
 
 @op("torch method out")
+@whole("Ormqr")
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """Q other, other Q, or with Qᴴ, for the full Q that geqrf describes (torch docs: torch.ormqr)."""
     name = "torch.ormqr"

@@ -14,6 +14,7 @@ from tocha.dispatch.override import require
 from tocha.dispatch.promote import result_type
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
+from tocha.ops.whole import whole
 from tocha.prims import loss as prims
 from tocha.prims.activation import ON_TENSORS
 from tocha.prims.pointwise import broadcast_shapes
@@ -305,9 +306,13 @@ def binary_cross_entropy_with_logits(
     if pos_weight is None:
         losses = prims.bce_logits(target, input)
     else:
-        log_weight = (pos_weight - 1) * target + 1
-        losses = (1 - target) * input + log_weight * _softplus(-input)
+        losses = _weighted_logits(input, target, pos_weight)
     return reduced(losses if weight is None else losses * weight, how)
+
+
+@whole("BinaryCrossEntropyWithLogits")
+def _weighted_logits(input: Tensor, target: Tensor, pos_weight: Tensor) -> Tensor:
+    return (1 - target) * input + ((pos_weight - 1) * target + 1) * _softplus(-input)
 
 
 def _softplus(x: Tensor) -> Tensor:
@@ -331,14 +336,9 @@ def kl_div(
             stacklevel=3,
         )
     how = read_reduction("sum" if batch else reduction, size_average, reduce)
-    losses = target.exp() * (target - input) if log_target else _xlogx(target) - target * input
+    losses = target.exp() * (target - input) if log_target else ON_TENSORS.xlogy(target, target) - target * input
     out = reduced(losses, how)
     return out / input._a.shape[0] if batch and input.ndim else out
-
-
-def _xlogx(x: Tensor) -> Tensor:
-    """x log x, 0 at 0."""
-    return ON_TENSORS.where(x == 0, 0.0, x * ON_TENSORS.where(x == 0, 1.0, x).log())
 
 
 @op("F")

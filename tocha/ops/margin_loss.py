@@ -11,6 +11,7 @@ from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
 from tocha.ops.distance import pairwise_distance
 from tocha.ops.loss import REDUCTIONS, read_reduction, reduced
+from tocha.ops.whole import whole
 from tocha.prims.activation import ON_TENSORS
 from tocha.tensor import Tensor
 
@@ -114,6 +115,7 @@ def _rows(name: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @op("F")
+@whole("MultiMarginLoss")
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: bool | None = None,
     reduce: bool | None = None, reduction: str = "mean",
@@ -146,6 +148,7 @@ def multi_margin_loss(
 
 
 @op("F")
+@whole("MultilabelMarginLoss")
 def multilabel_margin_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
 ) -> Tensor:

@@ -28,12 +28,12 @@ def _highest(dtype: dtypes.dtype) -> Any:
 
 
 def _mask_of(input: Tensor, mask: Tensor | None, name: str) -> Tensor | None:
-    """The mask expanded to the input, as bool."""
+    """The mask as bool, broadcastable to the input."""
     if mask is None:
         return None
     if mask._a.ndim > input._a.ndim:
         raise IndexError(f"masked.{name}: expected broadcastable mask (got mask dimensionality higher than of the input)")
-    return to(mask, dtypes.bool_).expand(input._a.shape)
+    return to(mask, dtypes.bool_)
 
 
 def _filled(input: Tensor, mask: Tensor | None, value: Any, name: str) -> Tensor:
@@ -109,7 +109,7 @@ def argmin(
 def _count(input: Tensor, mask: Tensor | None, dims: tuple[int, ...], name: str) -> Tensor:
     """How many elements are kept in each reduction, with dimensions kept."""
     mask = _mask_of(input, mask, name)
-    kept = input.new_ones(input._a.shape, dtype=dtypes.int64) if mask is None else to(mask, dtypes.int64)
+    kept = input.new_ones(input._a.shape, dtype=dtypes.int64) if mask is None else to(mask.expand(input._a.shape), dtypes.int64)
     return reduce.sum(kept, dims, True) if dims else kept
 
 

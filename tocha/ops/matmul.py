@@ -14,6 +14,7 @@ from tocha.dispatch.override import INTERPRETERS, PLAIN
 from tocha.dispatch.prim import record
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import Number, check_tensor, wrap_dim
+from tocha.ops.whole import whole
 from tocha.prims import contract as prims
 from tocha.prims.elementary import unread
 from tocha.prims.pointwise import broadcast_shapes
@@ -479,6 +480,14 @@ def _linear_other(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return _scaled_sum("linear", bias, matmul, input, weight.t(), 1, 1)
 
 
+@whole("Trilinear")
+def _trilinear(x: Tensor, weight: Tensor, y: Tensor) -> Tensor:
+    """x (N, n), weight (out, n, m), y (N, m) -> (N, out)."""
+    outputs, n, m = weight._a.shape
+    half = prims.mm(x, weight.permute(1, 0, 2).reshape(n, outputs * m), ta=False, tb=False)
+    return (half.reshape(x._a.shape[0], outputs, m) * y.unsqueeze(1)).sum(-1)
+
+
 @op("F torch")
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x1ᵀ A x2 + b for each output: (…, in1), (…, in2), (out, in1, in2) -> (…, out) (torch docs: torch.nn.functional.bilinear)."""
@@ -491,9 +500,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     if bias is not None and bias._a.shape != weight._a.shape[:1]:
         raise RuntimeError(f"bilinear(): bias size does not match weight size: got {list(bias.shape)}")
     _same_dtype("bilinear", input1, weight)
-    lead = tuple(input1._a.shape[:-1])
+    lead, outputs = tuple(input1._a.shape[:-1]), weight._a.shape[0]
     x, y = prims.rows(input1), prims.rows(input2)
-    outputs, n, m = weight._a.shape
-    half = prims.mm(x, weight.permute(1, 0, 2).reshape(n, outputs * m), ta=False, tb=False)
-    out = (half.reshape(x._a.shape[0], outputs, m) * y.unsqueeze(1)).sum(-1)
+    out = _trilinear(x, weight, y)
     return (out if bias is None else out + bias).reshape((*lead, outputs))

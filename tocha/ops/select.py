@@ -131,7 +131,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     mask = _mask(mask, "masked_select")
     shape = broadcast_shapes("masked_select", input._a.shape, mask._a.shape)
     spread = input if input._a.shape == shape else input.expand(shape)
-    return spread.reshape(-1)[(mask if mask._a.shape == shape else mask.expand(shape)).reshape(-1)]
+    return prims.masked_select(spread, mask if mask._a.shape == shape else mask.expand(shape), indexed=False)
 
 
 @op("torch method inplace")

@@ -151,6 +151,17 @@ prelu = pointwise(
         lambda g, x: g * ON_TENSORS.where(x > 0, 0.0, x),
     ),
 )  # fmt: skip
+
+
+def _glu_gate(g: Any, x: Any, gate: Any) -> Any:
+    opened = gate.sigmoid()
+    return g * x * opened * (1 - opened)
+
+
+glu = pointwise(
+    "glu", lambda o, x, gate: o.mul(x, _sigmoid(o, gate)), spell="", refuse=("complex",),
+    vjp=(lambda g, gate: g * gate.sigmoid(), _glu_gate),
+)  # fmt: skip
 for _piecewise_linear in (threshold, hardtanh, hardsigmoid, leaky_relu, hardshrink, softshrink, prelu):
     _piecewise_linear.tied()
 

@@ -201,6 +201,11 @@ sigmoid = pointwise(
 
 # ---- powers
 
+ldexp = pointwise(
+    "ldexp", lambda o, x, y: o.mul(x, o.exp2(y)), spell="", promote="float",
+    vjp=(lambda g, y: g * conj(y.exp2()), lambda g, out: g * conj(out * math.log(2))),
+)  # fmt: skip
+
 
 def _pow(o: Any, x: Any, y: Any) -> Any:
     if x.dtype.kind not in "iu" or not o.any(o.lt(y, 0)):

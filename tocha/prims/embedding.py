@@ -81,35 +81,36 @@ def bag_numbers(xp: Any, indices: Any, starts: Any, *, padding_idx: int) -> Any:
     return bags
 
 
-def _bag_vjp(
-    g: Any, weight: Any, weight_shape: Shape, indices: Any, starts: Any, factors: Any, *, padding_idx: int, mean: bool, by_frequency: bool,
-    needs: Any,
-) -> list[Any]:  # fmt: skip
-    kind = g.dtype
-    g = g.float() if kind in HALF else g
+def _bag_rows(g: Any, indices: Any, starts: Any, padding_idx: int, mean: bool) -> tuple[Any, Any]:
+    """For every index the gradient of its bag, and 1 where it counted."""
+    g = g.float() if g.dtype in HALF else g
     bags = bag_numbers(indices, starts, padding_idx=padding_idx)
     used = (bags >= 0).to(g.dtype)
     at = bags.clamp(min=0)
     if mean:
         sizes = g.new_zeros(g.shape[0]).index_add(0, at, used).clamp(min=1)
         g = g / sizes.unsqueeze(1)
-    rows = g.index_select(0, at)
-    of_weight = of_factors = None
-    if needs[0]:
-        scale = used if factors is None else used * factors
-        of_weight = embedding_backward(
-            rows * scale.unsqueeze(1), indices, rows=weight_shape[0], padding_idx=-1, by_frequency=by_frequency
-        ).to(kind)
-    if needs[3]:
-        of_factors = ((rows * embedding(weight, indices, padding_idx=-1, by_frequency=False)).sum(1) * used).to(kind)
-    return [of_weight, None, None, of_factors]
+    return g.index_select(0, at), used
+
+
+def _bag_weight(
+    g: Any, weight_shape: Shape, indices: Any, starts: Any, factors: Any, *, padding_idx: int, mean: bool, by_frequency: bool
+) -> Any:
+    rows, used = _bag_rows(g, indices, starts, padding_idx, mean)
+    scaled = rows * (used if factors is None else used * factors).unsqueeze(1)
+    return embedding_backward(scaled, indices, rows=weight_shape[0], padding_idx=-1, by_frequency=by_frequency).to(g.dtype)
+
+
+def _bag_factors(g: Any, weight: Any, indices: Any, starts: Any, *, padding_idx: int, mean: bool) -> Any:
+    rows, used = _bag_rows(g, indices, starts, padding_idx, mean)
+    return ((rows * embedding(weight, indices, padding_idx=-1, by_frequency=False)).sum(1) * used).to(g.dtype)
 
 
 def _bag_infer(weight: Any, indices: Any, starts: Any, factors: Any, **params: Any) -> MetaArray:
     return MetaArray((starts.shape[0] - 1, weight.shape[1]), weight.dtype)
 
 
-@prim("bag_sum", "index", vjp=_bag_vjp, infer=_bag_infer, half="native")
+@prim("bag_sum", "index", vjp=(_bag_weight, None, None, _bag_factors), infer=_bag_infer, half="native")
 def bag_sum(
     xp: Any, weight: Any, indices: Any, starts: Any, factors: Any, *, padding_idx: int, mean: bool, by_frequency: bool
 ) -> Any:

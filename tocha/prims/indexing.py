@@ -321,6 +321,16 @@ def nonzero(xp: Any, input: Any) -> Any:
     return out.T
 
 
+def _masked_select_vjp(g: Any, input_shape: Shape, mask: Any, *, indexed: bool) -> list[Any]:
+    return [masked_scatter(g.new_zeros(input_shape), mask, g), None]
+
+
+@prim("masked_select", "index", vjp=_masked_select_vjp, half="native", tags=("dynamic",))
+def masked_select(xp: Any, input: Any, mask: Any, *, indexed: bool) -> Any:
+    """The elements under a mask of input's shape, in row-major order. `indexed`: written as an index, which names the node."""
+    return xp.take(input.reshape(-1), xp.flatnonzero(mask), axis=0)
+
+
 def _masked_scatter_vjp(g: Any, mask: Any, source_shape: Shape, *, needs: Any) -> list[Any]:
     grad_source = None
     if needs[2]:

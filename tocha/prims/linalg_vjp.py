@@ -31,9 +31,9 @@ def _diagonal(x: Any) -> Any:
     return x.diagonal(0, -2, -1)
 
 
-def _real_like(g: Any, a: Any) -> Any:
+def _real_like(g: Any, dtype: Any) -> Any:
     """The real part, where the matrix was real."""
-    return g.real if g.is_complex() and not a.is_complex() else g
+    return g.real if g.is_complex() and not dtype.is_complex else g
 
 
 def _solve(a: Any, b: Any) -> Any:
@@ -205,14 +205,14 @@ def _skew(x: Any) -> Any:
     return x - x.mH
 
 
-def svd(g: Any, a: Any, U: Any, S: Any, Vh: Any, *, full: bool) -> Any:
+def svd(g: Any, a_shape: Any, U: Any, S: Any, Vh: Any, *, full: bool) -> Any:
     of_u, of_s, of_vh = g
     if of_u is None and of_vh is None:
         if of_s is None:
             return None
         k = S.shape[-1]
         return (U.narrow(-1, 0, k) * of_s.to(U.dtype).unsqueeze(-2)).matmul(Vh.narrow(-2, 0, k))
-    m, n = a.shape[-2:]
+    m, n = a_shape[-2:]
     k = min(m, n)
     if full and m != n:
         U, Vh = U.narrow(-1, 0, k), Vh.narrow(-2, 0, k)
@@ -251,19 +251,19 @@ def eigh(g: Any, w: Any, V: Any, *, lower: bool) -> Any:
     return V.matmul(middle).matmul(V.mH)
 
 
-def eig(g: Any, a: Any, w: Any, V: Any) -> Any:
+def eig(g: Any, a_dtype: Any, w: Any, V: Any) -> Any:
     of_w, of_v = g
     if of_v is None:
         if of_w is None:
             return None
-        return _real_like(_solve(V.mH, of_w.unsqueeze(-1) * V.mH), a)
+        return _real_like(_solve(V.mH, of_w.unsqueeze(-1) * V.mH), a_dtype)
     along = V.mH.matmul(of_v)
     scale = _diagonal(along).real.to(V.dtype)
     middle = (along - V.mH.matmul(V * scale.unsqueeze(-2))) / _gaps(w).conj()
     middle = middle - _diag(_diagonal(middle))
     if of_w is not None:
         middle = middle + _diag(of_w)
-    return _real_like(_solve(V.mH, middle.matmul(V.mH)), a)
+    return _real_like(_solve(V.mH, middle.matmul(V.mH)), a_dtype)
 
 
 def pinv_gradient(g: Any, a: Any, p: Any) -> Any:

@@ -45,9 +45,11 @@ def _infer(input: Any, weight: Any, bias: Any, *, shape: Shape, axes: Shape, aff
 
 
 def _vjp(
-    g: Any, input: Any, weight: Any, bias: Any, mean: Any, var: Any, *, shape: Any, axes: Any, affine: Any, eps: Any, needs: Any
-) -> Any:
+    g: Any, input: Any, weight: Any, bias_shape: Any, bias_dtype: Any, mean: Any, var: Any, *, shape: Any, axes: Any, affine: Any, eps: Any,
+    needs: Any,
+) -> Any:  # fmt: skip
     g, *of_moments = g
+    bias = None if bias_shape is None else (bias_shape, bias_dtype)
     if of_moments[0] is not None or of_moments[1] is not None:
         return _with_moments(g, of_moments, input, weight, bias, shape, axes, affine, eps)
     if g is None:
@@ -57,7 +59,7 @@ def _vjp(
     got = standardize_backward(g, input, weight, mean.detach(), var.detach(), shape=shape, axes=axes, affine=affine, eps=eps)
     if weight is None and bias is None:
         return got[0], None, None
-    of_bias = got[2].reshape(bias._a.shape).to(bias.dtype) if needs[2] else None
+    of_bias = got[2].reshape(bias_shape).to(bias_dtype) if needs[2] else None
     return got[0], got[1].to(weight.dtype) if needs[1] else None, of_bias
 
 
@@ -87,7 +89,7 @@ def _vjp_formula(g: Any, input: Any, weight: Any, bias: Any, shape: Shape, axes:
     inner = grad if weight is None else grad * weight.to(kind).reshape(affine)
     of_input = rstd * (inner - inner.sum(axes, keepdim=True) / n - normal * ((inner * normal).sum(axes, keepdim=True) / n))
     of_weight = None if weight is None else (grad * normal).sum_to_size(affine).reshape(weight.shape).to(weight.dtype)
-    of_bias = None if bias is None else grad.sum_to_size(affine).reshape(bias.shape).to(bias.dtype)
+    of_bias = None if bias is None else grad.sum_to_size(affine).reshape(bias[0]).to(bias[1])
     return of_input.reshape(input.shape).to(input.dtype), of_weight, of_bias
 
 
@@ -152,10 +154,10 @@ def standardize_backward(
 # ---- batch normalisation with given statistics
 
 
-def _given_vjp(g: Any, input: Any, weight: Any, bias: Any, mean: Any, var: Any, *, eps: float, needs: Any) -> Any:
+def _given_vjp(g: Any, input: Any, weight: Any, bias_dtype: Any, mean: Any, var: Any, *, eps: float, needs: Any) -> Any:
     if needs[1] and not recording(g, input, weight):
         found = batch_norm_given_backward(g, input, weight, mean, var, eps=eps)
-        of_bias = found[2].to(bias.dtype) if needs[2] else None
+        of_bias = found[2].to(bias_dtype) if needs[2] else None
         return found[0] if needs[0] else None, found[1].to(weight.dtype), of_bias, None, None
     shape, dims = (1, -1) + (1,) * (input.ndim - 2), (0, *range(2, g.ndim))
     rstd = (var + eps).rsqrt().reshape(shape)
@@ -163,7 +165,7 @@ def _given_vjp(g: Any, input: Any, weight: Any, bias: Any, mean: Any, var: Any, 
     if needs[0]:
         of_input = (g * rstd if weight is None else g * (rstd * weight.reshape(shape))).to(input.dtype)
     of_weight = (g * ((input - mean.reshape(shape)) * rstd)).sum(dims).to(weight.dtype) if needs[1] else None
-    return of_input, of_weight, g.sum(dims).to(bias.dtype) if needs[2] else None, None, None
+    return of_input, of_weight, g.sum(dims).to(bias_dtype) if needs[2] else None, None, None
 
 
 @prim(

@@ -62,6 +62,7 @@ def topk(xp: Any, input: Any, *, k: int, dim: int, largest: bool) -> Any:
         within = order(xp, values, dim, largest)
         return take(xp, values, within, dim), take(xp, chosen, within, dim)
     indices = order(xp, input, dim, largest)[(*lead, slice(0, k))]
+    indices = indices if k == n else indices.copy()  # not all of the order is kept for a part
     return take(xp, input, indices, dim), indices
 
 
@@ -86,7 +87,7 @@ def kthvalue(xp: Any, input: Any, *, k: int, dim: int, keepdim: bool) -> Any:
     if not input.shape:
         return input.copy(), xp.zeros((), "int64")
     lead = (slice(None),) * dim
-    found = xp.argpartition(input, k - 1, axis=dim)[(*lead, slice(k - 1, k))]
+    found = xp.argpartition(input, k - 1, axis=dim)[(*lead, slice(k - 1, k))].copy()
     return _pick(xp, input, found, dim, keepdim)
 
 

@@ -34,7 +34,7 @@ _unary("erfc", lambda o, x: o.erfc(x), lambda g, x: g * (-2 / _SQRT_PI) * (-x * 
 _unary(
     "erfinv",
     lambda o, x: o.erfinv(x),
-    lambda g, out: g * (_SQRT_PI / 2) * (out * out).exp(),
+    lambda g, x: g * (_SQRT_PI / 2) * (x.erfinv() ** 2).exp(),  # what torch saves is the operand, so the result may be written to
     _EVERYWHERE,
     "Inverse of erf",
     (-0.9, 0.9),
