@@ -471,8 +471,8 @@ class ElementwiseKernel:
     def __init__(self, inputs: str, outputs: str, code: str, name: str) -> None:
         assert name == "tocha_check_index"
 
-    def __call__(self, index: ndarray, size: int, flag: ndarray) -> None:
-        if ((index._n < -size) | (index._n >= size)).any():
+    def __call__(self, index: ndarray, low: int, size: int, flag: ndarray) -> None:
+        if ((index._n < low) | (index._n >= size)).any():
             flag._n[0] = 1
 
 

@@ -22,6 +22,23 @@ c = torch.tensor([0j, 1j, 1 + 0j], device="cuda")
 x = torch.tensor([100.0, -100.0, 2.0, float("inf"), float("nan")], device="cuda")
 got = {"not": torch.logical_not(c), "and": torch.logical_and(c, c.flip(0)), "xor": torch.logical_xor(c, c.flip(0))}
 got |= {name: getattr(torch.special, name)(x) for name in ("i0e", "i1e", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1")}
+def refused(call):
+    try:
+        call().cpu()
+    except IndexError:
+        return True
+    return False
+m, far, back = torch.ones(3, 2, device="cuda"), torch.tensor([[0, 3]], device="cuda"), torch.tensor([[0, -1]], device="cuda")
+calls = {
+    "gather": lambda i: m.gather(0, i), "scatter": lambda i: m.scatter(0, i, m), "scatter_add": lambda i: m.scatter_add(0, i, m),
+    "index_select": lambda i: m.index_select(0, i[0]), "index_add": lambda i: m.index_add(0, i[0], m[:2]),
+    "take_along_dim": lambda i: m.take_along_dim(i - 3 * (i < 0), 0), "embedding": lambda i: torch.nn.functional.embedding(i, m),
+    "cross_entropy": lambda i: torch.nn.functional.cross_entropy(m[:2], i[0]), "read": lambda i: m[i - 3 * (i < 0)],
+}
+wrong = [f"{name} {i.tolist()}" for name, call in calls.items() for i in (far, back) if not refused(lambda: call(i))]
+if wrong:
+    raise SystemExit(f"not refused: {wrong}")
+assert m.take_along_dim(back, 0).tolist() == [[1.0, 1.0]] and m.gather(0, far * 0).tolist() == [[1.0, 1.0]]
 got["cast"] = torch.tensor([1.9, -1.9, 300.0], device="cuda").to(torch.int16)
 print(json.dumps({name: v.cpu().tolist() for name, v in got.items()}))
 """

@@ -207,12 +207,23 @@ class Functions:
         """CuPy wraps indices outside an array around. A kernel notes one here, without waiting for it; the next copy to
         the host or synchronisation raises IndexError, as torch's asserts on the device do."""
         if index.size:
-            FAULTS.look(index, size)
+            FAULTS.look(index, -size, size)
 
     @staticmethod
     def check_classes(target: Any, count: int) -> None:
         """IndexError, sooner or later, unless every target is one of `count` classes."""
-        Functions.check_index(target, count)
+        Functions.check_range(target, count)
+
+    @staticmethod
+    def check_rows(indices: Any, name: str, rows: int) -> None:
+        """IndexError, sooner or later, unless every index is one of `rows` rows."""
+        Functions.check_range(indices, rows)
+
+    @staticmethod
+    def check_range(index: Any, size: int, dim: int = 0, negative: bool = False, error: type[Exception] = IndexError) -> None:
+        """IndexError, sooner or later, unless every index lies in a dimension of `size` elements; `negative` ones may count from its end."""
+        if index.size:
+            FAULTS.look(index, -size if negative else 0, size)
 
     @staticmethod
     def take(a: Any, indices: Any, axis: int) -> Any:
@@ -310,7 +321,6 @@ class Functions:
 
     cross_entropy = cross_entropy_backward = staticmethod(no_kernel)
     convolve = convolve_input = convolve_weight = staticmethod(no_kernel)
-    check_rows = check_range = staticmethod(no_kernel)
     require, truth = staticmethod(_cpu_checks.require), staticmethod(bool)
 
     @staticmethod
@@ -384,14 +394,14 @@ class Faults:
         self.flags: dict[int, Any] = {}
         self.pending = False
 
-    def look(self, index: Any, size: int) -> None:
-        """Queue a check that every index is in [-size, size)."""
+    def look(self, index: Any, low: int, size: int) -> None:
+        """Queue a check that every index is in [low, size)."""
         device_id = index.device.id
         flag = self.flags.get(device_id)
         if flag is None:
             with cupy.cuda.Device(device_id):
                 flag = self.flags[device_id] = cupy.zeros(1, np.int32)
-        _checker()(index, size, flag)
+        _checker()(index, low, size, flag)
         self.pending = True
 
     def report(self) -> None:
@@ -409,7 +419,7 @@ class Faults:
 @functools.cache
 def _checker() -> Any:
     return cupy.ElementwiseKernel(
-        "I index, int64 size", "raw int32 flag", "if (index < -size || index >= size) flag[0] = 1;", "tocha_check_index"
+        "I index, int64 low, int64 size", "raw int32 flag", "if (index < low || index >= size) flag[0] = 1;", "tocha_check_index"
     )
 
 
