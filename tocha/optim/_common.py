@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -192,10 +194,17 @@ def zeros_like(p: Any) -> Any:
     return tocha.zeros_like(p, memory_format=tocha.preserve_format)
 
 
+@functools.cache
+def _options_of(functional: Callable[..., None]) -> tuple[str, ...]:
+    """The names of a function's optional and keyword arguments."""
+    given = inspect.signature(functional).parameters.values()
+    return tuple(p.name for p in given if p.kind is p.KEYWORD_ONLY or p.default is not p.empty)
+
+
 class RuleOptimizer(Optimizer):
     """An optimizer whose step is one functional update per parameter group.
 
-    A subclass gives `_new_state` (the state of a parameter at its first step) and `_update`.
+    A subclass gives `_new_state`, `_functional` (the update, whose options have the names of a group's) and `_columns`.
     """
 
     #: Options that checkpoints of older versions lack.
@@ -213,10 +222,27 @@ class RuleOptimizer(Optimizer):
                     own["step"] = new_step(p, group) + float(own["step"])
 
     def _new_state(self, p: Any, group: dict[str, Any]) -> dict[str, Any]:
+        """The state of a parameter at its first step."""
+        return {}
+
+    def _functional(self) -> Callable[..., None]:
+        raise NotImplementedError
+
+    def _columns(self, group: dict[str, Any]) -> Sequence[str | None]:
+        """The entries of a state in the order in which `_functional` takes their lists; None for one that is not in use."""
+        raise NotImplementedError
+
+    def _numbers(self, group: dict[str, Any]) -> dict[str, Any]:
+        """Options of a group that `_functional` takes under other names."""
         return {}
 
     def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
-        raise NotImplementedError
+        lists = [[] if key is None else column(states, key) for key in self._columns(group)]
+        known = {**group, **self._numbers(group), "has_complex": any_complex(params)}
+        for name in ("grad_scale", "found_inf"):  # of a GradScaler
+            known[name] = getattr(self, name, None)
+        functional = self._functional()
+        functional(params, grads, *lists, **{name: known[name] for name in _options_of(functional) if name in known})
 
     def _with_grad(self, group: dict[str, Any]) -> tuple[list[Any], list[Any], list[dict[str, Any]]]:
         """Parameters of `group` that have a gradient, their gradients and states."""

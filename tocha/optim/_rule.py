@@ -6,15 +6,37 @@ returns stands for its first operand, which on tensors is changed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tocha
 from tocha.prims.native_rows import Rule, fused_update
 from tocha.tensor import Tensor
 
-from ._common import add_quotient_, add_scaled_, regularised, scale_, snapshot
+from ._common import add_quotient_, add_scaled_, real_views, regularised, scale_, snapshot
 
-__all__ = ["OnTensors", "Rule", "fused_update"]
+__all__ = ["OnTensors", "Rule", "fused_update", "update"]
+
+
+def update(
+    rule: Rule,
+    columns: dict[str, list[Any]],
+    numbers: Callable[..., dict[str, Any]],
+    counters: Sequence[list[Any]],
+    operations: OnTensors,
+    *,
+    keep: bool,
+    has_complex: bool,
+) -> None:
+    """Apply `rule` to every row of `columns` with `numbers(step, …)` of its counters, the first of which counts the steps, this one included.
+
+    With `keep` counters are tensors in `numbers`, for gradients or a captured graph; else they are numbers, and what can run natively does."""
+    steps, *others = counters
+    for i in range(len(steps)) if keep else fused_update(rule, columns, numbers, steps, others):
+        row = [column[i] for column in columns.values()]
+        steps[i].add_(1)
+        now = [counter[i].clone() if keep else counter[i].item() for counter in counters]
+        rule.apply(operations, *(real_views(*row) if has_complex else row), **numbers(*now))
 
 
 class OnTensors:

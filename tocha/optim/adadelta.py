@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ._common import (
     RuleOptimizer,
-    any_complex,
     check_call,
     check_lr,
     check_non_negative,
-    column,
     new_step,
-    real_views,
     scalars,
     zeros_like,
 )
-from ._rule import OnTensors, Rule, fused_update
+from ._rule import OnTensors, Rule, update
 from .optimizer import ParamsT
 
 __all__ = ["Adadelta", "adadelta"]
@@ -64,23 +62,11 @@ class Adadelta(RuleOptimizer):
     def _new_state(self, p: Any, group: dict[str, Any]) -> dict[str, Any]:
         return {"step": new_step(p, group), "square_avg": zeros_like(p), "acc_delta": zeros_like(p)}
 
-    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
-        adadelta(
-            params,
-            grads,
-            column(states, "square_avg"),
-            column(states, "acc_delta"),
-            column(states, "step"),
-            capturable=group["capturable"],
-            foreach=group["foreach"],
-            differentiable=group["differentiable"],
-            has_complex=any_complex(params),
-            lr=group["lr"],
-            rho=group["rho"],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            maximize=group["maximize"],
-        )
+    def _functional(self) -> Callable[..., None]:
+        return adadelta
+
+    def _columns(self, group: dict[str, Any]) -> tuple[str | None, ...]:
+        return "square_avg", "acc_delta", "step"
 
 
 def adadelta(
@@ -113,11 +99,7 @@ def adadelta(
     (lr,) = scalars(keep, lr)
     fixed = {"maximize": maximize, "penalty": weight_decay, "rho": rho, "share": 1 - rho, "eps": eps, "descent": -lr}
     columns = {"param": params, "grad": grads, "square_avg": square_avgs, "acc_delta": acc_deltas}
-    operations = OnTensors(differentiable)
-    for i in range(len(params)) if keep else fused_update(_RULE, columns, lambda step: fixed, state_steps):
-        row = [column[i] for column in columns.values()]
-        state_steps[i].add_(1)
-        _RULE.apply(operations, *(real_views(*row) if has_complex else row), **fixed)
+    update(_RULE, columns, lambda step: fixed, [state_steps], OnTensors(differentiable), keep=keep, has_complex=has_complex)
 
 
 def _apply(

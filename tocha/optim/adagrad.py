@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import tocha
 
 from ._common import (
     RuleOptimizer,
-    any_complex,
+    as_number,
     check_call,
     check_fused,
     check_lr,
     check_non_negative,
-    column,
     new_step,
-    real_views,
     scalars,
     unscaled_grads,
 )
-from ._rule import OnTensors, Rule, fused_update
+from ._rule import OnTensors, Rule, update
 from .optimizer import ParamsT
 
 __all__ = ["Adagrad", "adagrad"]
@@ -87,24 +86,11 @@ class Adagrad(RuleOptimizer):
         for state in self.state.values():
             state["sum"].share_memory_()
 
-    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
-        adagrad(
-            params,
-            grads,
-            column(states, "sum"),
-            column(states, "step"),
-            fused=group["fused"],
-            grad_scale=getattr(self, "grad_scale", None),
-            found_inf=getattr(self, "found_inf", None),
-            foreach=group["foreach"],
-            differentiable=group["differentiable"],
-            has_complex=any_complex(params),
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            lr_decay=group["lr_decay"],
-            eps=group["eps"],
-            maximize=group["maximize"],
-        )
+    def _functional(self) -> Callable[..., None]:
+        return adagrad
+
+    def _columns(self, group: dict[str, Any]) -> tuple[str | None, ...]:
+        return "sum", "step"
 
 
 def adagrad(
@@ -133,15 +119,12 @@ def adagrad(
         return
     (lr,) = scalars(differentiable, lr)
 
-    def numbers(step: float) -> dict[str, Any]:
-        return {"weight_decay": weight_decay, "maximize": maximize, "eps": eps, "descent": -(lr / (1 + (step - 1) * lr_decay))}
+    def numbers(step: Any) -> dict[str, Any]:
+        descent = -(lr / (1 + (as_number(step) - 1) * lr_decay))
+        return {"weight_decay": weight_decay, "maximize": maximize, "eps": eps, "descent": descent}
 
     columns = {"param": params, "grad": unscaled, "sum": state_sums}
-    operations = OnTensors(differentiable)
-    for i in range(len(params)) if differentiable else fused_update(_RULE, columns, numbers, state_steps):
-        row = [column[i] for column in columns.values()]
-        state_steps[i].add_(1)
-        _RULE.apply(operations, *(real_views(*row) if has_complex else row), **numbers(state_steps[i].item()))
+    update(_RULE, columns, numbers, [state_steps], OnTensors(differentiable), keep=differentiable, has_complex=has_complex)
 
 
 def _apply(

@@ -5,13 +5,13 @@ Source: torch docs, torch.optim.Adam; Kingma & Ba 2015; Reddi et al. 2018.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import tocha
 
 from ._common import (
     RuleOptimizer,
-    any_complex,
     as_number,
     as_scalar,
     check_betas,
@@ -19,15 +19,13 @@ from ._common import (
     check_fused,
     check_lr,
     check_non_negative,
-    column,
     new_step,
-    real_views,
     scalars,
     square_root,
     unscaled_grads,
     zeros_like,
 )
-from ._rule import OnTensors, Rule, fused_update
+from ._rule import OnTensors, Rule, update
 from .optimizer import ParamsT
 
 __all__ = ["Adam", "adam"]
@@ -103,31 +101,14 @@ class Adam(RuleOptimizer):
             state["max_exp_avg_sq"] = zeros_like(p)
         return state
 
-    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
-        beta1, beta2 = group["betas"]
-        adam(
-            params,
-            grads,
-            column(states, "exp_avg"),
-            column(states, "exp_avg_sq"),
-            column(states, "max_exp_avg_sq") if group["amsgrad"] else [],
-            column(states, "step"),
-            foreach=group["foreach"],
-            capturable=group["capturable"],
-            differentiable=group["differentiable"],
-            fused=group["fused"],
-            grad_scale=getattr(self, "grad_scale", None),
-            found_inf=getattr(self, "found_inf", None),
-            has_complex=any_complex(params),
-            decoupled_weight_decay=group["decoupled_weight_decay"],
-            amsgrad=group["amsgrad"],
-            beta1=beta1,
-            beta2=beta2,
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=group["maximize"],
-        )
+    def _functional(self) -> Callable[..., None]:
+        return adam
+
+    def _columns(self, group: dict[str, Any]) -> tuple[str | None, ...]:
+        return "exp_avg", "exp_avg_sq", "max_exp_avg_sq" if group["amsgrad"] else None, "step"
+
+    def _numbers(self, group: dict[str, Any]) -> dict[str, Any]:
+        return dict(zip(("beta1", "beta2"), group["betas"], strict=True))
 
 
 def adam(
@@ -190,12 +171,7 @@ def adam(
     columns = {"param": params, "grad": unscaled, "exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs}
     if amsgrad:
         columns["max_exp_avg_sq"] = max_exp_avg_sqs
-    operations = OnTensors(differentiable)
-    for i in range(len(params)) if keep else fused_update(_RULE, columns, numbers, state_steps):
-        row = [column[i] for column in columns.values()]
-        state_steps[i].add_(1)
-        step = state_steps[i].clone() if keep else state_steps[i].item()
-        _RULE.apply(operations, *(real_views(*row) if has_complex else row), **numbers(step))
+    update(_RULE, columns, numbers, [state_steps], OnTensors(differentiable), keep=keep, has_complex=has_complex)
 
 
 def _apply(

@@ -5,22 +5,20 @@ Source: torch docs, torch.optim.Adamax; Kingma & Ba 2015, section 7.1.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ._common import (
     RuleOptimizer,
-    any_complex,
     check_betas,
     check_call,
     check_lr,
     check_non_negative,
-    column,
     new_step,
-    real_views,
     scalars,
     zeros_like,
 )
-from ._rule import OnTensors, Rule, fused_update
+from ._rule import OnTensors, Rule, update
 from .optimizer import ParamsT
 
 __all__ = ["Adamax", "adamax"]
@@ -68,25 +66,14 @@ class Adamax(RuleOptimizer):
     def _new_state(self, p: Any, group: dict[str, Any]) -> dict[str, Any]:
         return {"step": new_step(p, group), "exp_avg": zeros_like(p), "exp_inf": zeros_like(p)}
 
-    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
-        beta1, beta2 = group["betas"]
-        adamax(
-            params,
-            grads,
-            column(states, "exp_avg"),
-            column(states, "exp_inf"),
-            column(states, "step"),
-            foreach=group["foreach"],
-            maximize=group["maximize"],
-            differentiable=group["differentiable"],
-            capturable=group["capturable"],
-            has_complex=any_complex(params),
-            eps=group["eps"],
-            beta1=beta1,
-            beta2=beta2,
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-        )
+    def _functional(self) -> Callable[..., None]:
+        return adamax
+
+    def _columns(self, group: dict[str, Any]) -> tuple[str | None, ...]:
+        return "exp_avg", "exp_inf", "step"
+
+    def _numbers(self, group: dict[str, Any]) -> dict[str, Any]:
+        return dict(zip(("beta1", "beta2"), group["betas"], strict=True))
 
 
 def adamax(
@@ -124,12 +111,7 @@ def adamax(
         return {**fixed, "descent": -(lr / (1 - beta1**step))}
 
     columns = {"param": params, "grad": grads, "exp_avg": exp_avgs, "exp_inf": exp_infs}
-    operations = OnTensors(differentiable)
-    for i in range(len(params)) if keep else fused_update(_RULE, columns, numbers, state_steps):
-        row = [column[i] for column in columns.values()]
-        state_steps[i].add_(1)
-        step = state_steps[i].clone() if keep else state_steps[i].item()
-        _RULE.apply(operations, *(real_views(*row) if has_complex else row), **numbers(step))
+    update(_RULE, columns, numbers, [state_steps], OnTensors(differentiable), keep=keep, has_complex=has_complex)
 
 
 def _apply(

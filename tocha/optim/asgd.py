@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import tocha
 
 from ._common import (
     RuleOptimizer,
-    any_complex,
     check_call,
     check_lr,
     check_non_negative,
-    column,
     new_step,
-    real_views,
     scalars,
     zeros_like,
 )
-from ._rule import OnTensors, Rule, fused_update
+from ._rule import OnTensors, Rule, update
 from .optimizer import ParamsT
 
 __all__ = ["ASGD", "asgd"]
@@ -76,25 +74,11 @@ class ASGD(RuleOptimizer):
         eta = tocha.as_tensor(group["lr"], device=step.device, dtype=step.dtype).clone().detach().reshape(())
         return {"step": step, "eta": eta, "mu": tocha.ones_like(step), "ax": zeros_like(p)}
 
-    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
-        asgd(
-            params,
-            grads,
-            column(states, "ax"),
-            column(states, "mu"),
-            column(states, "eta"),
-            column(states, "step"),
-            foreach=group["foreach"],
-            maximize=group["maximize"],
-            differentiable=group["differentiable"],
-            capturable=group["capturable"],
-            has_complex=any_complex(params),
-            lambd=group["lambd"],
-            lr=group["lr"],
-            t0=group["t0"],
-            alpha=group["alpha"],
-            weight_decay=group["weight_decay"],
-        )
+    def _functional(self) -> Callable[..., None]:
+        return asgd
+
+    def _columns(self, group: dict[str, Any]) -> tuple[str | None, ...]:
+        return "ax", "mu", "eta", "step"
 
 
 def asgd(
@@ -134,12 +118,7 @@ def asgd(
         return {**flags, "shrink": 1 - lambd * eta, "descent": -eta, "averaging": averaging, "share": mu if averaging else 1.0}
 
     columns = {"param": params, "grad": grads, "ax": axs}
-    operations = OnTensors(differentiable)
-    for i in range(len(params)) if keep else fused_update(_RULE, columns, numbers, state_steps, [mus, etas]):
-        row = [column[i] for column in columns.values()]
-        state_steps[i].add_(1)
-        now = (x[i].clone() if keep else x[i].item() for x in (state_steps, mus, etas))
-        _RULE.apply(operations, *(real_views(*row) if has_complex else row), **numbers(*now))
+    update(_RULE, columns, numbers, [state_steps, mus, etas], OnTensors(differentiable), keep=keep, has_complex=has_complex)
     for step, mu, eta in zip(state_steps, mus, etas, strict=True):
         if keep:
             eta.copy_(lr / ((1 + lambd * lr * step.clone()) ** alpha))

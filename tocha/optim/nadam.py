@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import tocha
 
 from ._common import (
     RuleOptimizer,
-    any_complex,
     check_betas,
     check_call,
     check_lr,
     check_non_negative,
-    column,
     new_step,
-    real_views,
     scalars,
     zeros_like,
 )
-from ._rule import OnTensors, Rule, fused_update
+from ._rule import OnTensors, Rule, update
 from .optimizer import ParamsT
 
 __all__ = ["NAdam", "nadam"]
@@ -86,28 +84,14 @@ class NAdam(RuleOptimizer):
             "exp_avg_sq": zeros_like(p),
         }
 
-    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
-        beta1, beta2 = group["betas"]
-        nadam(
-            params,
-            grads,
-            column(states, "exp_avg"),
-            column(states, "exp_avg_sq"),
-            column(states, "mu_product"),
-            column(states, "step"),
-            decoupled_weight_decay=group["decoupled_weight_decay"],
-            foreach=group["foreach"],
-            capturable=group["capturable"],
-            differentiable=group["differentiable"],
-            has_complex=any_complex(params),
-            maximize=group["maximize"],
-            beta1=beta1,
-            beta2=beta2,
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            momentum_decay=group["momentum_decay"],
-            eps=group["eps"],
-        )
+    def _functional(self) -> Callable[..., None]:
+        return nadam
+
+    def _columns(self, group: dict[str, Any]) -> tuple[str | None, ...]:
+        return "exp_avg", "exp_avg_sq", "mu_product", "step"
+
+    def _numbers(self, group: dict[str, Any]) -> dict[str, Any]:
+        return dict(zip(("beta1", "beta2"), group["betas"], strict=True))
 
 
 def nadam(
@@ -168,12 +152,7 @@ def nadam(
     for step, product in zip(state_steps, mu_products, strict=True):
         product.mul_(mu(step + 1 if keep else step.item() + 1))
     columns = {"param": params, "grad": grads, "exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs}
-    operations = OnTensors(differentiable)
-    for i in range(len(params)) if keep else fused_update(_RULE, columns, numbers, state_steps, [mu_products]):
-        row = [column[i] for column in columns.values()]
-        state_steps[i].add_(1)
-        now = (x[i].clone() if keep else x[i].item() for x in (state_steps, mu_products))
-        _RULE.apply(operations, *(real_views(*row) if has_complex else row), **numbers(*now))
+    update(_RULE, columns, numbers, [state_steps, mu_products], OnTensors(differentiable), keep=keep, has_complex=has_complex)
 
 
 def _apply(

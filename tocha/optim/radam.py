@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import tocha
 
 from ._common import (
     RuleOptimizer,
-    any_complex,
     check_betas,
     check_call,
     check_lr,
     check_non_negative,
-    column,
     new_step,
-    real_views,
     scalars,
     square_root,
     zeros_like,
 )
-from ._rule import OnTensors, Rule, fused_update
+from ._rule import OnTensors, Rule, update
 from .optimizer import ParamsT
 
 __all__ = ["RAdam", "radam"]
@@ -71,26 +69,14 @@ class RAdam(RuleOptimizer):
     def _new_state(self, p: Any, group: dict[str, Any]) -> dict[str, Any]:
         return {"step": new_step(p, group), "exp_avg": zeros_like(p), "exp_avg_sq": zeros_like(p)}
 
-    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
-        beta1, beta2 = group["betas"]
-        radam(
-            params,
-            grads,
-            column(states, "exp_avg"),
-            column(states, "exp_avg_sq"),
-            column(states, "step"),
-            decoupled_weight_decay=group["decoupled_weight_decay"],
-            foreach=group["foreach"],
-            differentiable=group["differentiable"],
-            capturable=group["capturable"],
-            has_complex=any_complex(params),
-            maximize=group["maximize"],
-            beta1=beta1,
-            beta2=beta2,
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-        )
+    def _functional(self) -> Callable[..., None]:
+        return radam
+
+    def _columns(self, group: dict[str, Any]) -> tuple[str | None, ...]:
+        return "exp_avg", "exp_avg_sq", "step"
+
+    def _numbers(self, group: dict[str, Any]) -> dict[str, Any]:
+        return dict(zip(("beta1", "beta2"), group["betas"], strict=True))
 
 
 def radam(
@@ -150,11 +136,7 @@ def radam(
 
     columns = {"param": params, "grad": grads, "exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs}
     operations = _Captured(differentiable) if capturable else OnTensors(differentiable)
-    for i in range(len(params)) if keep else fused_update(_RULE, columns, numbers, state_steps):
-        row = [column[i] for column in columns.values()]
-        state_steps[i].add_(1)
-        step = state_steps[i].clone() if keep else state_steps[i].item()
-        _RULE.apply(operations, *(real_views(*row) if has_complex else row), **numbers(step))
+    update(_RULE, columns, numbers, [state_steps], operations, keep=keep, has_complex=has_complex)
 
 
 def _apply(

@@ -5,21 +5,19 @@ Source: torch docs, torch.optim.RMSprop; Hinton's lecture 6e; Graves 2013.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ._common import (
     RuleOptimizer,
-    any_complex,
     check_call,
     check_lr,
     check_non_negative,
-    column,
     new_step,
-    real_views,
     scalars,
     zeros_like,
 )
-from ._rule import OnTensors, Rule, fused_update
+from ._rule import OnTensors, Rule, update
 from .optimizer import ParamsT
 
 __all__ = ["RMSprop", "rmsprop"]
@@ -75,25 +73,15 @@ class RMSprop(RuleOptimizer):
             state["grad_avg"] = zeros_like(p)
         return state
 
-    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
-        rmsprop(
-            params,
-            grads,
-            column(states, "square_avg"),
-            column(states, "grad_avg") if group["centered"] else [],
-            column(states, "momentum_buffer") if group["momentum"] > 0 else [],
-            column(states, "step"),
-            foreach=group["foreach"],
-            maximize=group["maximize"],
-            differentiable=group["differentiable"],
-            capturable=group["capturable"],
-            has_complex=any_complex(params),
-            lr=group["lr"],
-            alpha=group["alpha"],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            momentum=group["momentum"],
-            centered=group["centered"],
+    def _functional(self) -> Callable[..., None]:
+        return rmsprop
+
+    def _columns(self, group: dict[str, Any]) -> tuple[str | None, ...]:
+        return (
+            "square_avg",
+            "grad_avg" if group["centered"] else None,
+            "momentum_buffer" if group["momentum"] > 0 else None,
+            "step",
         )
 
 
@@ -137,11 +125,7 @@ def rmsprop(
         columns["grad_avg"] = grad_avgs
     if momentum > 0:
         columns["buffer"] = momentum_buffer_list
-    operations = OnTensors(differentiable)
-    for i in range(len(params)) if keep else fused_update(_RULE, columns, lambda _: numbers, state_steps):
-        row = [column[i] for column in columns.values()]
-        state_steps[i].add_(1)
-        _RULE.apply(operations, *(real_views(*row) if has_complex else row), **numbers)
+    update(_RULE, columns, lambda step: numbers, [state_steps], OnTensors(differentiable), keep=keep, has_complex=has_complex)
 
 
 def _apply(

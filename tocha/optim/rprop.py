@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import tocha
 
 from ._common import (
     RuleOptimizer,
-    any_complex,
     as_number,
     check_call,
     check_lr,
-    column,
     new_step,
-    real_views,
     zeros_like,
 )
-from ._rule import OnTensors, Rule, fused_update
+from ._rule import OnTensors, Rule, update
 from .optimizer import ParamsT
 
 __all__ = ["Rprop", "rprop"]
@@ -64,25 +62,15 @@ class Rprop(RuleOptimizer):
         size = complex(lr, lr) if p.is_complex() else lr
         return {"step": new_step(p, group), "prev": zeros_like(p), "step_size": tocha.full_like(p, size)}
 
-    def _update(self, group: dict[str, Any], params: list[Any], grads: list[Any], states: list[dict[str, Any]]) -> None:
-        etaminus, etaplus = group["etas"]
-        step_size_min, step_size_max = group["step_sizes"]
-        rprop(
-            params,
-            grads,
-            column(states, "prev"),
-            column(states, "step_size"),
-            column(states, "step"),
-            foreach=group["foreach"],
-            capturable=group["capturable"],
-            maximize=group["maximize"],
-            differentiable=group["differentiable"],
-            has_complex=any_complex(params),
-            step_size_min=step_size_min,
-            step_size_max=step_size_max,
-            etaminus=etaminus,
-            etaplus=etaplus,
-        )
+    def _functional(self) -> Callable[..., None]:
+        return rprop
+
+    def _columns(self, group: dict[str, Any]) -> tuple[str | None, ...]:
+        return "prev", "step_size", "step"
+
+    def _numbers(self, group: dict[str, Any]) -> dict[str, Any]:
+        (etaminus, etaplus), (least, most) = group["etas"], group["step_sizes"]
+        return {"etaminus": etaminus, "etaplus": etaplus, "step_size_min": least, "step_size_max": most}
 
 
 def rprop(
@@ -113,12 +101,8 @@ def rprop(
     )
     fixed = {"maximize": maximize, "down": etaminus, "up": etaplus, "least": step_size_min, "most": step_size_max}
     columns = {"param": params, "grad": grads, "prev": prevs, "step_size": step_sizes}
-    operations = OnTensors(differentiable)
     keep = capturable or differentiable
-    for i in range(len(params)) if keep else fused_update(_RULE, columns, lambda step: fixed, state_steps):
-        row = [column[i] for column in columns.values()]
-        state_steps[i].add_(1)
-        _RULE.apply(operations, *(real_views(*row) if has_complex else row), **fixed)
+    update(_RULE, columns, lambda step: fixed, [state_steps], OnTensors(differentiable), keep=keep, has_complex=has_complex)
 
 
 def _apply(
