@@ -61,6 +61,13 @@ def test_blocks_of_a_kibibyte_and_more_begin_on_a_cache_line(size):
         assert make(size).data_ptr() % 64 == 0
 
 
+@pytest.mark.parametrize("size", [65536, MIB, 20 * MIB])
+def test_large_blocks_begin_with_a_page(size):
+    torch.cpu.memory_allocated()
+    for make in (torch.empty, torch.zeros, torch.ones):
+        assert make(size).data_ptr() % 4096 == 0
+
+
 def test_peaks_hold_until_they_are_reset(counted):
     start = torch.cpu.memory_allocated()
     torch.cpu.reset_peak_memory_stats()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tocha.inductor import jit
+from tocha.dispatch.prim import REGISTRY
+from tocha.inductor import entry, jit, pointwise
 
 ROOT = Path(__file__).parents[2]
 FULL = """
@@ -44,3 +45,14 @@ def test_whole_vectors_wherever_the_cpu_has_them(monkeypatch):
         monkeypatch.setenv("TOCHA_ISA", isa)
         features = jit._host.__wrapped__()[2].split(",")
         assert ("-prefer-256-bit" in features) == ("+avx512f" in features)
+
+
+def test_elements_are_moved_in_half_vectors_where_those_are_faster(monkeypatch):
+    def kernels(cpu):
+        monkeypatch.setattr(jit, "_host", lambda: ("x86_64-unknown-linux-gnu", cpu, "+avx512f,+fma"))
+        made = [pointwise.make(n, REGISTRY[n].impl, ("f32", "f32")[:k], "f32", "f32", {}, 1, "1" * (k + 1)) for n, k in rules]
+        return [entry.source(m.kernel, m.grain).count('"prefer-vector-width"="256"') for m in made]
+
+    rules = (("add", 2), ("relu", 1), ("exp", 1))
+    assert kernels("znver4") == [1, 1, 0]
+    assert kernels("sapphirerapids") == [0, 0, 0]

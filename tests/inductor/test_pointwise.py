@@ -297,3 +297,16 @@ def test_a_call_made_before_gives_the_same_bits_and_order_of_memory() -> None:
 def test_relu_keeps_the_sign_of_zero(size: int) -> None:
     for compiled in (torch.relu, torch.compile(lambda x: x.relu())):
         assert torch.signbit(compiled(torch.full((size,), -0.0))).all() and torch.isnan(compiled(torch.full((size,), np.nan))).all()
+
+
+def test_calls_as_made_before_are_told_apart_by_shape_strides_and_type() -> None:
+    x = np.arange(12.0)
+    given = [x, x.reshape(3, 4), x.reshape(3, 4).T, x[::-1], x.astype(np.float32), np.asfortranarray(x.reshape(3, 4))]
+    for _ in range(3):
+        for a in given:
+            out = run("mul", [a, a])
+            assert out.dtype is a.dtype and out.shape == a.shape
+            np.testing.assert_array_equal(out, a * a)
+            np.testing.assert_array_equal(run("mul", [a, 3.0]), a * 3)
+            np.testing.assert_array_equal(run("add", [a, a[:1]]), a + a[:1])
+            np.testing.assert_array_equal(run("mul", [a, a], compute=np.float64, target=np.float64), a.astype(np.float64) ** 2)

@@ -56,6 +56,8 @@ def test_the_pieces_of_all_shares_are_run_once_each(threads: int) -> None:
             assert edges[0][0] == 0 and edges[-1][1] == n
             assert all(hi == lo for (_, hi), (lo, _) in itertools.pairwise(edges))
             assert all(lo % grain == 0 and (lo < hi or n == 0) for lo, hi in edges)
+            if threads > 1 and n > grain:  # so that the threads end together
+                assert edges[-1][1] - edges[-1][0] <= grain
     finally:
         torch.set_num_threads(before)
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from tocha.backends import _cpu_memory
 from tocha.backends.strides import in_rows
+from tocha.dtypes import HALF_NP
 from tocha.rng import box_muller
 
 # From how many elements on a kernel is faster than NumPy, measured on 2 cores. "ufunc": one NumPy loop, which is vectorised; "function": one
@@ -41,8 +42,9 @@ _VARIANTS = 16  # kernels of one rule and layout for different parameters; a rul
 
 _ndarray = np.ndarray
 _kernels: dict[Any, list[Any]] = {}
-# Of calls that aren't flat, as made before: the builtin, the result's pattern, the work and the number of elements.
-_calls: dict[Any, tuple[Any, Any, Any, int]] = {}
+# Of calls on arrays alone, as made before: the builtin, the result's shape (or an array of its order of strides), the work, the number of
+# elements and the kind. What a large call takes before its kernel starts finds its data far away: the kernel before has filled the caches.
+_calls: dict[Any, tuple[Any, Any, Any, int, str]] = {}
 
 
 def kind_of(ufunc: Any) -> str:
@@ -199,21 +201,30 @@ def pointwise(
 
     With `into` the result is written there; operands are that very array or lie elsewhere.
     """
+    call: tuple[Any, ...] | None = None
+    if into is None and not params:
+        call = (rule.name, compute, target)
+        for a in operands:
+            if a.__class__ is not _ndarray:
+                call = None
+                break
+            call += (a.dtype, a.shape, a.strides)
+        known = _calls.get(call)
+        if known is not None and known[3] >= LEAST[known[4]]:
+            builtin, like, work = known[:3]
+            out = np.empty(like, target) if like.__class__ is tuple else np.empty_like(like, target)
+            builtin(out, *operands, work)
+            return out
     arrays = [a for a in operands if a.__class__ is _ndarray]
-    shape, size, flat, call = arrays[0].shape, arrays[0].size, True, None
+    shape, size, flat = arrays[0].shape, arrays[0].size, True
     for a in arrays:
-        if a.shape != shape or not a.flags.c_contiguous:
-            if into is None and not params and len(arrays) == len(operands):
-                call = (rule.name, compute, target, *[(a.shape, a.strides, a.dtype) for a in arrays])
-                known = _calls.get(call)
-                if known is not None and known[3] >= LEAST[kind]:
-                    builtin, like, work, _ = known
-                    out = np.empty_like(like, target)
-                    builtin(out, *arrays, work)
-                    return out
-            shape, flat = broadcast([a.shape for a in arrays]), False
-            size = math.prod(shape)
-            break
+        if a.dtype in HALF_NP:
+            kind = "half"
+        if flat and (a.shape != shape or not a.flags.c_contiguous):
+            flat = False
+    if not flat:
+        shape = broadcast([a.shape for a in arrays])
+        size = math.prod(shape)
     if size < LEAST[kind] or size == 0:
         return None
     if into is not None:
@@ -257,10 +268,10 @@ def pointwise(
         work = size
     else:
         out, work = place.output(target) if into is None else into, place.work(variant.made)
-        if call is not None:
-            if len(_calls) > 4096:
-                _calls.clear()
-            _calls[call] = (builtin, place.like, work, size)
+    if call is not None:
+        if len(_calls) > 4096:
+            _calls.clear()
+        _calls[call] = (builtin, shape if place is None or place.like.flags.c_contiguous else place.like, work, size, kind)
     if params:
         params_given = [params[n] for n in variant.made.params]
         builtin(out, *arrays, *[_number(a) for a in operands if a.__class__ is not _ndarray], *params_given, work)

@@ -60,6 +60,12 @@ _SUM = "reassoc nsz contract"
 _LONG, _INTERLEAVED = 4, 4
 
 
+def _waits_for_memory(body: tuple[Statement, ...]) -> bool:
+    """Whether the body only moves elements, with few operations on each."""
+    nodes = tuple(walk(body))
+    return not any(isinstance(x, Accumulate) for x in nodes) and sum(isinstance(x, Fma) for x in nodes) < _LONG
+
+
 def _is_long(loop: Loop) -> bool:
     """Whether a loop runs over all units and waits for chains of operations (a polynomial) rather than for memory: then several
     vectors side by side fill the wait. Rows may be short, and would be left to the remainder loop."""
@@ -122,8 +128,10 @@ class _Function:
                 top.values[item] = value  # type: ignore[index]
         top.values[Size("lo")], top.values[Size("hi")] = "%lo", "%hi"
         self.block(body)
-        lines = [f"define void @{name}(ptr %ctx, i64 %lo, i64 %hi) {{", "entry:", *self.allocas, *top.lines, "  ret void", "}"]
-        return "\n".join(lines)
+        width = self.module.width
+        narrow = f'"prefer-vector-width"="{width}" ' if width and _waits_for_memory(body) else ""
+        head = f"define void @{name}(ptr %ctx, i64 %lo, i64 %hi) {narrow}{{"
+        return "\n".join([head, "entry:", *self.allocas, *top.lines, "  ret void", "}"])
 
     def emit(self, line: str) -> None:
         self.stack[-1].lines.append("  " + line)
@@ -386,8 +394,8 @@ class _Function:
 
 
 class _Module:
-    def __init__(self, has_fma: bool) -> None:
-        self.has_fma, self.count = has_fma, 0
+    def __init__(self, has_fma: bool, width: int | None) -> None:
+        self.has_fma, self.width, self.count = has_fma, width, 0
         self.declared: dict[str, None] = {}
         self.nodes: list[str] = []
 
@@ -416,9 +424,9 @@ def _narrows_twice(x: Convert) -> bool:
     return x.type == "f16" and x.x.__class__ is Convert and x.x.x.type == "f64"
 
 
-def generate(kernel: Kernel, has_fma: bool = True) -> str:
-    """The module's text: `body`, `finish` if the kernel has one, and what they need."""
-    module = _Module(has_fma)
+def generate(kernel: Kernel, has_fma: bool = True, width: int | None = None) -> str:
+    """The module's text: `body`, `finish` if the kernel has one, and what they need. `width`: bits of the vectors that elements are moved in."""
+    module = _Module(has_fma, width)
     parts = [_Function(module, kernel).text("body", kernel.body)]
     if kernel.finish:
         parts.append(_Function(module, kernel).text("finish", kernel.finish))

@@ -218,7 +218,7 @@ def source(kernel: Kernel, grain: int) -> str:
 
 
 def _internal(kernel: Kernel) -> str:
-    return generate(kernel, jit.has_fma()).replace("define void @", "define internal void @")
+    return generate(kernel, jit.has_fma(), jit.moving_width()).replace("define void @", "define internal void @")
 
 
 def assemble(kernel: Kernel, text: str, symbols: dict[str, int]) -> Callable[..., Any]:

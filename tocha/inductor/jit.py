@@ -104,6 +104,12 @@ def _host() -> tuple[str, str, str]:
 _WITHOUT = {"avx2": ("avx512", "avx10"), "sse": ("avx", "fma", "f16c", "vaes", "vpclmul")}
 
 
+def moving_width() -> int | None:
+    """Bits of the vectors to move elements in, None for the widest. Zen 4 streams from beyond a core's caches faster in half vectors (two
+    operands of 4 MB: 155 and 171 µs)."""
+    return 256 if host()[1] == "znver4" else None
+
+
 def has_fma() -> bool:
     """Whether the CPU rounds x * y + z once; without, `llvm.fma` would be a slow call."""
     triple, _, features = host()

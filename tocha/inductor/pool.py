@@ -79,6 +79,7 @@ entry:
   %c = load ptr, ptr @ctx
   %n = load i64, ptr @total
   %p = load i64, ptr @piece
+  %p4 = mul i64 %p, 4
   %members = load i64, ptr @team
   br label %share
 share:
@@ -100,14 +101,20 @@ look:
 empty:
   br label %share
 take:
-  %lo = atomicrmw add ptr %next, i64 %p monotonic, align 8
-  %end = add i64 %lo, %p
+  ; a quarter of what is left, so that the last pieces are short and all threads end together
+  %rest = sub i64 %limit, %now
+  %quarter = sdiv i64 %rest, %p4
+  %least = icmp slt i64 %quarter, 1
+  %times = select i1 %least, i64 1, i64 %quarter
+  %length = mul i64 %times, %p
+  %end = add i64 %now, %length
+  %swap = cmpxchg ptr %next, i64 %now, i64 %end monotonic monotonic, align 8
+  %mine = extractvalue { i64, i1 } %swap, 1
+  br i1 %mine, label %run, label %look
+run:
   %last = icmp slt i64 %end, %n
   %hi = select i1 %last, i64 %end, i64 %n
-  %some = icmp slt i64 %lo, %limit
-  br i1 %some, label %run, label %empty
-run:
-  call void %f(ptr %c, i64 %lo, i64 %hi)
+  call void %f(ptr %c, i64 %now, i64 %hi)
   br label %look
 done:
   ret void
@@ -254,17 +261,10 @@ more:
   br label %publish
 publish:
   %members = load i64, ptr @wanted
-  ; about four pieces a thread, each a multiple of the grain
-  %many = mul i64 %members, 4
-  %span = mul i64 %many, %grain
-  %n1 = add i64 %n, %span
-  %n2 = sub i64 %n1, 1
-  %times = sdiv i64 %n2, %span
-  %length = mul i64 %times, %grain
   store ptr %f, ptr @task
   store ptr %c, ptr @ctx
   store i64 %n, ptr @total
-  store i64 %length, ptr @piece
+  store i64 %grain, ptr @piece
   store i64 %members, ptr @team
   br label %share
 share:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tocha.inductor.layout import Layout, Shape, memory_order, merge
+from tocha.inductor.layout import Shape, memory_order, merge
 from tocha.inductor.loop_ir import (
     BITS,
     FLOATS,
@@ -34,7 +34,6 @@ from tocha.inductor.loop_ir import (
     Load,
     Local,
     Loop,
-    Prefetch,
     Read,
     Size,
     Statement,
@@ -49,7 +48,6 @@ from tocha.inductor.lower import Unsupported, trace
 
 COLUMNS = 256  # results side by side in one unit
 _BLOCK, _ROWS = 1024, 16  # elements a float32 sum runs over, along a row and down a column
-_FAR = 1 << 18  # elements that the caches near a core don't hold
 _PIECE = 32768  # elements worth a thread's while
 _MOST_CHUNKS = 256
 
@@ -77,6 +75,15 @@ def _true(x: Expr) -> Expr:
     return convert(x if x.type == "bool" else compare("ne", x, 0), "i32")
 
 
+def _total(total: Expr, count: Expr) -> Expr:
+    """A sum from 0 on, which is never -0: LLVM may have left out the 0."""
+    return total + const(0, total.type) if total.type in FLOATS else total
+
+
+def _mean(total: Expr, count: Expr) -> Expr:
+    return _total(total, count) / convert(count, "f64")
+
+
 def _square(x: Expr) -> Expr:
     return x * x
 
@@ -90,8 +97,8 @@ def _apart(x: Expr, middle: Expr) -> Expr:
 
 
 KINDS: dict[str, Kind] = {
-    "sum": Kind("add", lambda x: x),
-    "mean": Kind("add", lambda x: x, end=lambda total, count: total / convert(count, "f64")),
+    "sum": Kind("add", lambda x: x, end=_total),
+    "mean": Kind("add", lambda x: x, end=_mean),
     "prod": Kind("mul", lambda x: convert(x, "f64") if x.type == "f32" else x),
     "amax": Kind("max", lambda x: x, _same),
     "amin": Kind("min", lambda x: x, _same),
@@ -173,27 +180,10 @@ def plan(shape: Shape, strides: list[Shape], out: Shape, dims: Shape) -> Plan | 
     for k, r in zip(kept.strides, reduced.strides, strict=True):
         sizes += [*k, *r]
     inner = "".join(str(s) if s in (0, 1) else "n" for s in (a[-1] for a in (kept if columns else reduced).strides))
-    far = not columns and size >= _FAR and reduced.shape[-1] >= _BLOCK and all(map(_dense, _steps_along(kept, reduced)))
     short = not columns and len(reduced.shape) == 1 and reduced.shape[0] <= _BLOCK and chunks == 1
-    key = (columns, len(kept.shape), len(reduced.shape), inner, chunks > 1, far, short)
+    key = (columns, len(kept.shape), len(reduced.shape), inner, chunks > 1, short)
     work = np.array([units, max(1, _PIECE * units // size), *sizes], np.int64)
     return Plan(key, work, 0 if chunks == 1 else units * (COLUMNS if columns else 1))
-
-
-def _steps_along(kept: Layout, reduced: Layout) -> list[tuple[int, ...]]:
-    """Of each operand the step along a row, from row to row, and the length of a row."""
-    if len(kept.shape) > 1 or len(reduced.shape) > 1:
-        return [(0, 0, -1)]
-    return [
-        (r[0], k[0] if kept.shape[0] > 1 else reduced.shape[0], reduced.shape[0])
-        for k, r in zip(kept.strides[1:], reduced.strides[1:], strict=True)
-    ]
-
-
-def _dense(steps: tuple[int, ...]) -> bool:
-    """Whether rows lie end to end (what comes next is known then), or are one element each."""
-    step, row, length = steps
-    return row == length if step == 1 else step == 0 and length > 0
 
 
 def make(name: str, types: tuple[str, ...], compute: str, out: str, key: tuple[Any, ...]) -> Kernel:
@@ -231,12 +221,10 @@ class _Builder:
         reduced: int,
         inner: str,
         split: bool,
-        far: bool = False,
         short: bool = False,
     ) -> None:
         self.kind, self.out, self.compute, self.columns, self.split, self.inner = kind, out, compute, columns, split, inner
         self.short = short  # rows are one block
-        self.far = far and kind.op == "add"  # comparing takes longer than the memory does
         self.operands = [Buffer(f"x{i}", t) for i, t in enumerate(types)]
         self.kept, self.reduced = kept, reduced
         sample = kind.element(*[Read(f"_{i}", compute or ("f32" if t in HALVES else t)) for i, t in enumerate(types)])
@@ -336,7 +324,7 @@ class _Builder:
             element = self.element(outer, ZERO, [*row, Index("j")])
             return (
                 Loop("block", ZERO, count, (
-                    Assign("small", START[op](small)), *self.ahead(outer, begin, end),
+                    Assign("small", START[op](small)),
                     Loop("j", begin, end, (Accumulate(op, "small", element),), "vector"),
                     Accumulate(op, "total", convert(Read("small", small), wide)),
                 )),
@@ -348,7 +336,6 @@ class _Builder:
             return (
                 Declare("small", small, START[op](small)),
                 Assign("small", START[op](small)),
-                *self.ahead(outer, low, high),
                 row,
                 put,
             )
@@ -361,18 +348,6 @@ class _Builder:
             Declare("total", wide, START[op](wide)), Declare("small", small, START[op](small)), Assign("total", START[op](wide)),
             *self.nest(start, stop, self.reduced - 1, inside), end,
         )  # fmt: skip
-
-    def ahead(self, outer: list[Expr], begin: Expr, end: Expr) -> list[Statement]:
-        """Fetch the block after begin … end from far memory: the processor's own guesses stop at every page."""
-        found: list[Statement] = []
-        for a, buffer in enumerate(self.operands, 1) if self.far else ():
-            if self.inner[a] == "1":
-                line = 512 // BITS[buffer.type]
-                index = f"line{a}"
-                offset = self.base(a, outer) + begin + (Index(index) * line + _BLOCK)
-                count = Binary("div", end - begin + (line - 1), Const(line, "index"))
-                found.append(Loop(index, ZERO, count, (Prefetch(buffer.name, offset, buffer.type),)))
-        return found
 
     def down(self, unit: Expr, outer: list[Expr], first: Expr, start: Expr, stop: Expr) -> tuple[Statement, ...]:
         small, wide, op = self.small, self.wide, self.kind.op

@@ -26,7 +26,7 @@ from tocha.dispatch.override import INTERPRETERS
 from tocha.dispatch.prim import Prim, record
 from tocha.dispatch.promote import common_dtype
 from tocha.dispatch.registry import add_spellings
-from tocha.dtypes import HALF, HALF_NP, dtype
+from tocha.dtypes import HALF, dtype
 from tocha.tensor import Tensor, wrap
 
 _ndarray, _asarray, _new = np.ndarray, np.asarray, object.__new__
@@ -135,11 +135,7 @@ class Pointwise(Prim):
 
     def by_kernel(self, operands: list[Any], inner: Any, target: Any, params: dict[str, Any], into: Any = None) -> Any:
         """The result of a native kernel, None if NumPy is to compute it."""
-        kind = self.native_kind
-        for a in operands:
-            if a.__class__ is _ndarray and a.dtype in HALF_NP:
-                kind = "half"
-        return native.pointwise(self, operands, inner, target, params, self.broadcast, kind, into)
+        return native.pointwise(self, operands, inner, target, params, self.broadcast, self.native_kind, into)
 
     def compute_dtype(self, args: tuple[Any, ...]) -> dtype:
         """The type the rule computes in; NotImplementedError/RuntimeError where it isn't defined."""
