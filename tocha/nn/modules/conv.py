@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import tocha
 from tocha.nn import functional as F
 from tocha.nn import init
 from tocha.nn.modules.module import Module
-from tocha.nn.modules.utils import _pair, _reverse_repeat_tuple, _single, _triple
+from tocha.nn.modules.utils import _ntuple, _reverse_repeat_tuple, _single
 from tocha.nn.parameter import Parameter
 
 __all__ = [
@@ -156,105 +156,86 @@ def _check_conv(
         raise ValueError(f"padding_mode must be one of {set(_PADDING_MODES)}, but got padding_mode='{padding_mode}'")
 
 
-class Conv1d(_ConvNd):
+class _PlainConvNd(_ConvNd):
+    """What Conv1d to Conv3d share; `_dims` is the number of spatial dimensions."""
+
+    _dims: ClassVar[int]
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        sizes = _ntuple(self._dims)
+        super().__init__(
+            in_channels,
+            out_channels,
+            sizes(kernel_size),
+            sizes(stride),
+            padding if isinstance(padding, str) else sizes(padding),
+            sizes(dilation),
+            False,
+            sizes(0),
+            groups,
+            bias,
+            padding_mode,
+            device,
+            dtype,
+        )
+
+    def _conv_forward(self, input: Any, weight: Any, bias: Any) -> Any:
+        input, padding = self._padded(input)
+        return getattr(F, f"conv{self._dims}d")(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+
+    def forward(self, input: Any) -> Any:
+        """The convolved input."""
+        return self._conv_forward(input, self.weight, self.bias)
+
+
+class Conv1d(_PlainConvNd):
     """(N, C_in, L), or without N, to (N, C_out, …); weight (C_out, C_in/groups, *kernel_size), bias
     (C_out).
 
     `padding` may be "same" or "valid"; `padding_mode` zeros, reflect, replicate or circular.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            _single(kernel_size),
-            _single(stride),
-            padding if isinstance(padding, str) else _single(padding),
-            _single(dilation),
-            False,
-            _single(0),
-            groups,
-            bias,
-            padding_mode,
-            device,
-            dtype,
-        )
-
-    def _conv_forward(self, input: Any, weight: Any, bias: Any) -> Any:
-        input, padding = self._padded(input)
-        return F.conv1d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
-
-    def forward(self, input: Any) -> Any:
-        """The convolved input."""
-        return self._conv_forward(input, self.weight, self.bias)
+    _dims = 1
 
 
-class Conv2d(_ConvNd):
+class Conv2d(_PlainConvNd):
     """(N, C_in, H, W), or without N, to (N, C_out, …); weight (C_out, C_in/groups, *kernel_size), bias
     (C_out).
 
     `padding` may be "same" or "valid"; `padding_mode` zeros, reflect, replicate or circular.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            _pair(kernel_size),
-            _pair(stride),
-            padding if isinstance(padding, str) else _pair(padding),
-            _pair(dilation),
-            False,
-            _pair(0),
-            groups,
-            bias,
-            padding_mode,
-            device,
-            dtype,
-        )
-
-    def _conv_forward(self, input: Any, weight: Any, bias: Any) -> Any:
-        input, padding = self._padded(input)
-        return F.conv2d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
-
-    def forward(self, input: Any) -> Any:
-        """The convolved input."""
-        return self._conv_forward(input, self.weight, self.bias)
+    _dims = 2
 
 
-class Conv3d(_ConvNd):
+class Conv3d(_PlainConvNd):
     """(N, C_in, D, H, W), or without N, to (N, C_out, …); weight (C_out, C_in/groups, *kernel_size), bias
     (C_out).
 
     `padding` may be "same" or "valid"; `padding_mode` zeros, reflect, replicate or circular.
     """
 
+    _dims = 3
+
+
+class _ConvTransposeNd(_ConvNd):
+    """What ConvTranspose1d to ConvTranspose3d share; `_dims` is the number of spatial dimensions."""
+
+    _dims: ClassVar[int]
+
     def __init__(
         self,
         in_channels: int,
@@ -262,72 +243,39 @@ class Conv3d(_ConvNd):
         kernel_size: Any,
         stride: Any = 1,
         padding: Any = 0,
-        dilation: Any = 1,
+        output_padding: Any = 0,
         groups: int = 1,
         bias: bool = True,
+        dilation: Any = 1,
         padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            _triple(kernel_size),
-            _triple(stride),
-            padding if isinstance(padding, str) else _triple(padding),
-            _triple(dilation),
-            False,
-            _triple(0),
-            groups,
-            bias,
-            padding_mode,
-            device,
-            dtype,
-        )
-
-    def _conv_forward(self, input: Any, weight: Any, bias: Any) -> Any:
-        input, padding = self._padded(input)
-        return F.conv3d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
-
-    def forward(self, input: Any) -> Any:
-        """The convolved input."""
-        return self._conv_forward(input, self.weight, self.bias)
-
-
-class _ConvTransposeNd(_ConvNd):
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: tuple[int, ...],
-        stride: tuple[int, ...],
-        padding: tuple[int, ...],
-        dilation: tuple[int, ...],
-        transposed: bool,
-        output_padding: tuple[int, ...],
-        groups: int,
-        bias: bool,
-        padding_mode: str,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
         if padding_mode != "zeros":
             raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
+        sizes = _ntuple(self._dims)
         super().__init__(
             in_channels,
             out_channels,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            transposed,
-            output_padding,
+            sizes(kernel_size),
+            sizes(stride),
+            sizes(padding),
+            sizes(dilation),
+            True,
+            sizes(output_padding),
             groups,
             bias,
             padding_mode,
             device,
             dtype,
         )
+
+    def forward(self, input: Any, output_size: list[int] | None = None) -> Any:
+        """The result, of size `output_size` if the arguments admit it."""
+        n = self._dims
+        output_padding = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, n, self.dilation)
+        convolve = getattr(F, f"conv_transpose{n}d")
+        return convolve(input, self.weight, self.bias, self.stride, self.padding, output_padding, self.groups, self.dilation)
 
     def _output_padding(
         self,
@@ -371,148 +319,19 @@ class _ConvTransposeNd(_ConvNd):
 class ConvTranspose1d(_ConvTransposeNd):
     """(N, C_in, L), or without N, to (N, C_out, …); weight (C_in, C_out/groups, *kernel), bias (C_out)."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: Any = 1,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            _single(kernel_size),
-            _single(stride),
-            _single(padding),
-            _single(dilation),
-            True,
-            _single(output_padding),
-            groups,
-            bias,
-            padding_mode,
-            device,
-            dtype,
-        )
-
-    def forward(self, input: Any, output_size: list[int] | None = None) -> Any:
-        """The result, of size `output_size` if the arguments admit it."""
-        output_padding = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, 1, self.dilation)
-        return F.conv_transpose1d(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            output_padding,
-            self.groups,
-            self.dilation,
-        )
+    _dims = 1
 
 
 class ConvTranspose2d(_ConvTransposeNd):
-    """(N, C_in, H, W), or no N, to (N, C_out, …); weight (C_in, C_out/groups, *kernel), bias (C_out)."""
+    """(N, C_in, H, W), or without N, to (N, C_out, …); weight (C_in, C_out/groups, *kernel), bias (C_out)."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: Any = 1,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            _pair(kernel_size),
-            _pair(stride),
-            _pair(padding),
-            _pair(dilation),
-            True,
-            _pair(output_padding),
-            groups,
-            bias,
-            padding_mode,
-            device,
-            dtype,
-        )
-
-    def forward(self, input: Any, output_size: list[int] | None = None) -> Any:
-        """The result, of size `output_size` if the arguments admit it."""
-        output_padding = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, 2, self.dilation)
-        return F.conv_transpose2d(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            output_padding,
-            self.groups,
-            self.dilation,
-        )
+    _dims = 2
 
 
 class ConvTranspose3d(_ConvTransposeNd):
-    """(N, C_in, D, H, W), or no N, to (N, C_out, …); weight (C_in, C_out/groups, *kernel), bias (C_out)."""
+    """(N, C_in, D, H, W), or without N, to (N, C_out, …); weight (C_in, C_out/groups, *kernel), bias (C_out)."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: Any = 1,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            _triple(kernel_size),
-            _triple(stride),
-            _triple(padding),
-            _triple(dilation),
-            True,
-            _triple(output_padding),
-            groups,
-            bias,
-            padding_mode,
-            device,
-            dtype,
-        )
-
-    def forward(self, input: Any, output_size: list[int] | None = None) -> Any:
-        """The result, of size `output_size` if the arguments admit it."""
-        output_padding = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, 3, self.dilation)
-        return F.conv_transpose3d(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            output_padding,
-            self.groups,
-            self.dilation,
-        )
+    _dims = 3
 
 
 from tocha.nn.modules._lazy_conv import (  # noqa: E402  (built on the classes above)
