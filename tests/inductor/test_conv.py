@@ -75,6 +75,7 @@ CASES = {
     "groups": {"n": 2, "c": 12, "o": 18, "size": (8, 10), "kernel": (3, 3), "groups": 3, "padding": ((1, 1), (1, 1))},
     "many groups of few": {"n": 2, "c": 32, "o": 32, "size": (9, 17), "kernel": (3, 3), "groups": 16, "padding": ((1, 1), (1, 1))},
     "small maps of many channels": {"n": 5, "c": 70, "o": 140, "size": (7, 7), "kernel": (3, 3), "padding": ((1, 1), (1, 1))},
+    "a column past a vector": {"n": 1, "c": 700, "o": 20, "size": (7, 7), "kernel": (1, 1)},
     "blocks of channels": {"n": 1, "c": 700, "o": 14, "size": (4, 5), "kernel": (3, 3)},
     "weights packed inside": {"n": 2, "c": 150, "o": 180, "size": (5, 6), "kernel": (3, 3), "padding": ((1, 1), (1, 1))},
     "blocks of weights packed inside": {"n": 1, "c": 300, "o": 70, "size": (20, 20), "kernel": (3, 3), "padding": ((1, 1), (1, 1))},
@@ -144,7 +145,7 @@ def test_other_machines_tiles(monkeypatch: pytest.MonkeyPatch, shape: tuple[int,
     )
     monkeypatch.setattr(native, "_built", {})
     monkeypatch.setattr(native, "_remembered", {})
-    for name in ("3x3", "small maps of many channels", "weights packed inside", "depthwise 3x3", "dilation and stride"):
+    for name in ("3x3", "small maps of many channels", "a column past a vector", "weights packed inside", "depthwise 3x3", "dilation and stride"):
         check(monkeypatch, np.random.default_rng(3), **CASES[name])
 
 

@@ -65,8 +65,9 @@ def test_error_is_that_of_direct_sums(shape: tuple[int, ...]) -> None:
     assert error(kernels.winograd(x, weight, bias, padding=ONE, sizes=sizes)) < 2 * error(directly(x, weight, bias, ONE, sizes))
 
 
-def test_threads_and_packed_weights_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, weight, bias, sizes = given((3, 40, 19, 21), 130, ONE)
+@pytest.mark.parametrize("shape", [(3, 40, 19, 21), (1, 40, 14, 14), (1, 70, 7, 7)])  # the last two transform weights in place
+def test_threads_and_packed_weights_give_the_same_bits(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight, bias, sizes = given(shape, 130, ONE)
     kept: dict[Any, Any] = {}
     one, again, third = (kernels.winograd(x, weight, bias, padding=ONE, sizes=sizes, kept=k) for k in (None, kept, kept))
     monkeypatch.setattr(threads, "get_num_threads", lambda: 4)

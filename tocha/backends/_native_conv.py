@@ -164,8 +164,9 @@ def _is_deep(channels: int, outputs: int, groups: int) -> bool:
 
 
 # Multiply-adds that cost as much as transforming an input or an output (a vector of tiles of a channel: vectors of them), and as a
-# filter: transformed in each call, or read where it takes 16 numbers in place of 9. Measured with AVX-512.
-_TRANSFORM, _FILTER, _KEPT_FILTER = 160, 300, 100
+# filter: transformed in each call, or read where it takes 16 numbers in place of 9. Measured on Zen 4 (58 G multiply-adds a second); Zen 5, which
+# does 131 G, breaks even where a transform costs 160, at 16 channels, from where on these choose Winograd's.
+_TRANSFORM, _FILTER, _KEPT_FILTER = 90, 130, 100
 
 
 def suits_winograd(
@@ -202,7 +203,7 @@ def winograd(
         return None
     shape = (x.shape[0], weight.shape[0], *sizes)
     out = np.empty(shape, x.dtype) if end is None else end.outs[0]
-    key = ("winograd", x.dtype, x.shape, x.strides, weight.shape, padding, sizes, threads.get_num_threads())
+    key = ("winograd", x.dtype, x.shape, x.strides, weight.shape, padding, sizes, kept is None, threads.get_num_threads())
 
     def make() -> Any:
         from tocha.inductor.templates import winograd
@@ -210,14 +211,17 @@ def winograd(
         steps, out_steps = tuple([s // x.dtype.itemsize for s in x.strides[:3]]), contiguous_strides(shape, 1)[:3]
         lows = tuple(low for low, _ in padding)
         return winograd.plan(
-            tile(x.dtype), x.shape[0], x.shape[1], weight.shape[0], x.shape[2:], lows, sizes, steps, out_steps, threads.get_num_threads()
+            tile(x.dtype), x.shape[0], x.shape[1], weight.shape[0], x.shape[2:], lows, sizes, steps, out_steps, threads.get_num_threads(),
+            before=kept is not None,
         )  # fmt: skip
 
     plan = native.remember(key, make)
     found = None if kept is None else kept.get("winograd")
     if found is None:
-        packed, row = np.empty(plan.packed_size, x.dtype), np.zeros(plan.bias_size, x.dtype)
-        pack(packed, np.ascontiguousarray(weight), plan.words, plan.pack_work)
+        packed, row = np.ascontiguousarray(weight), np.zeros(plan.bias_size, x.dtype)
+        if plan.packed_size:
+            weight, packed = packed, np.empty(plan.packed_size, x.dtype)
+            pack(packed, weight, plan.pack_work)
         if bias is not None:
             row[: bias.size] = bias
         found = packed, row

@@ -252,11 +252,11 @@ class Vectors:
         return lines
 
 
-def micro(g: Geometry, rows: int, vectors: int) -> Function:
+def micro(g: Geometry, rows: int, vectors: int, single: bool = False) -> Function:
     """c[r, :] = sum over k of a[k, r] * b[offsets[k] :], plus bias[r], or plus c if `more`. Meanwhile as much memory as `a` has is fetched
-    from `ahead` on."""
+    from `ahead` on. `single`: there is one more column (7 x 7 pixels are 49), whose sums for all rows are a vector."""
     f = Function(
-        f"micro_{rows}x{vectors}",
+        f"micro_{rows}x{vectors}{'s' * single}",
         [
             ("i64", "k"),
             ("ptr", "a"),
@@ -271,6 +271,9 @@ def micro(g: Geometry, rows: int, vectors: int) -> Function:
     )
     v = Vectors(f, g)
     sums = [[f.variable("zeroinitializer", g.vector) for _ in range(vectors)] for _ in range(rows)]
+    starts = range(0, rows, g.lanes) if single else ()
+    masks = [None if first + g.lanes <= rows else v.mask(None, Value(f, str(rows - first))) for first in starts]
+    lasts = [f.variable("zeroinitializer", g.vector) for _ in starts]
     with f.loop(0, f["k"]) as k:
         b = v.at(f["b"], f.word(f["offsets"], k))
         a = v.at(f["a"], k * rows)
@@ -280,6 +283,9 @@ def micro(g: Geometry, rows: int, vectors: int) -> Function:
             factor = v.splat(v.one(v.at(a, r)))
             for total, column in zip(sums[r], columns, strict=True):
                 total.set(v.fma(factor, column, total.get()))
+        for first, mask, total in zip(starts, masks, lasts, strict=True):
+            factors = v.load(v.at(a, first)) if mask is None else v.masked_load(v.at(a, first), mask)
+            total.set(v.fma(factors, v.splat(v.one(v.at(b, vectors * g.lanes))), total.get()))
 
     def finish(more: bool) -> None:
         for r in range(rows):
@@ -287,31 +293,46 @@ def micro(g: Geometry, rows: int, vectors: int) -> Function:
             for j, total in enumerate(sums[r]):
                 place = v.at(v.at(f["c"], f["row"] * r), j * g.lanes)
                 v.store(v.add(total.get(), start or v.load(place)), place)
+            if single:
+                place = v.at(v.at(f["c"], f["row"] * r), vectors * g.lanes)
+                one = f.op(f"extractelement {g.vector} {lasts[r // g.lanes].get().name}, i32 {r % g.lanes}", g.scalar)
+                start = v.one(place if more else v.at(f["bias"], r))
+                f.store(f.op(f"{'add' if g.whole else 'fadd'} {g.scalar} {one.name}, {start.name}", g.scalar), place, g.align)
 
     f.choose(f["more"], lambda: finish(True), lambda: finish(False))
     return f
 
 
-def micros(g: Geometry) -> list[Function]:
-    return [micro(g, rows, vectors) for rows in g.heights for vectors in range(1, g.vectors + 1)]
+def micros(g: Geometry, single: bool = False) -> list[Function]:
+    """All heights and widths; `single`: also a vector and a column."""
+    found = [micro(g, rows, vectors) for rows in g.heights for vectors in range(1, g.vectors + 1)]
+    return found + [micro(g, rows, 1, True) for rows in g.heights if single]
 
 
-def call_micro(f: Function, g: Geometry, rows: Value, wide: Value, arguments: list[Any]) -> None:
-    """The microkernel of `rows` rows and, if `wide`, of all vectors of columns, else of one; `ahead` may be left out."""
+def call_micro(f: Function, g: Geometry, rows: Value, wide: Value, arguments: list[Any], single: Value | None = None) -> None:
+    """The microkernel of `rows` rows and, if `wide`, of all vectors of columns, else of one, or of one and a column if `single`; `ahead` may
+    be left out."""
     types = ("i64", "ptr", "ptr", "ptr", "ptr", "i64", "ptr", "i1", "ptr")
     if len(arguments) < len(types):
         arguments = [*arguments, f.beyond(arguments[1], AHEAD)]
 
-    def call(height: int, vectors: int) -> None:
+    def call(height: int, vectors: int | str) -> None:
         f.call(f"micro_{height}x{vectors}", "void", *zip(types, arguments, strict=True))
 
-    def pick(heights: list[int], vectors: int) -> Callable[[], None]:
+    def pick(heights: list[int], vectors: int | str) -> Callable[[], None]:
         if len(heights) == 1:
             return lambda: call(heights[0], vectors)
         return lambda: f.choose(rows.equals(heights[0]), lambda: call(heights[0], vectors), pick(heights[1:], vectors))
 
     heights = list(reversed(g.heights))
-    f.choose(wide, pick(heights, g.vectors), pick(heights, 1))
+
+    def widely() -> None:
+        f.choose(wide, pick(heights, g.vectors), pick(heights, 1))
+
+    if single is None:
+        widely()
+    else:
+        f.choose(single, pick(heights, "1s"), widely)
 
 
 def padded(rows: int, g: Geometry) -> int:

@@ -5,7 +5,8 @@ A tile of 4 x 4 inputs gives 2 x 2 outputs. Inputs and weights are transformed b
 infinities into NaN: a value that is not finite is noted in `bad`, and the caller computes the convolution in another way.
 
 Blocking: `block` tiles, in order of samples, rows and columns, and a chunk of output channels are a unit of work for threads.
-Scratch holds 16 matrices of transformed inputs [channel][tile] and 16 of sums [output][tile].
+Scratch holds 16 matrices of transformed inputs [channel][tile] and 16 of sums [output][tile]. Where one block is all tiles, weights that are read
+but once are transformed there too, a row block at a time, so that they never leave the L2 cache.
 
 Sources: Winograd 1980, "Arithmetic Complexity of Computations"; Lavin & Gray 2016, "Fast Algorithms for Convolutional Neural Networks".
 """
@@ -22,15 +23,16 @@ import numpy as np
 from tocha.inductor.templates import epilogue, windows
 from tocha.inductor.templates.builder import Function, Value, module
 from tocha.inductor.templates.conv import call_pack_rows, pack_rows
-from tocha.inductor.templates.gemm import Geometry, Vectors, call_micro, micros, padded
+from tocha.inductor.templates.gemm import AHEAD, Geometry, Vectors, call_micro, micros, padded
 from tocha.inductor.templates.windows import Fields
 
 BUFFERS = ("out", "x", "weight", "bias", "flags", "scratch", "table", "bad")
 SIZES = (
     "channels", "outputs", "padded_outputs", "tiles_h", "tiles_w", "tiles", "block", "chunk", "chunks", "pitch", "apart", "sums_at", "sums_apart",
-    "weights_apart", "size_h", "size_w", "low_h", "low_w", "high", "wide", "x_n", "x_c", "x_h", "out_n", "out_c", "out_h", "scratch_size", "slots",
+    "weights_apart", "inside", "inside_rows",
+    "size_h", "size_w", "low_h", "low_w", "high", "wide", "x_n", "x_c", "x_h", "out_n", "out_c", "out_h", "scratch_size", "slots",
 )  # fmt: skip
-PACK_BUFFERS, PACK_SIZES = ("packed", "weight", "words"), ("channels", "outputs", "padded_outputs", "apart")
+PACK_BUFFERS, PACK_SIZES = ("packed", "weight"), ("channels", "outputs", "padded_outputs", "apart")
 _POINTS = 16  # of a transformed tile
 _TAPS = 9
 _LINE = 64  # bytes that memory is fetched in
@@ -113,18 +115,27 @@ def body(g: Geometry) -> Function:
             widths, place = _outputs(f, g, s, end, row0, *piece)
             for i, width in enumerate(widths):
                 hole.finish(zeros, 0, count, width, place + s.out_h * i, s.out_c, row0, 0, ahead=True)
-        steps, row_step = s.channels, s.block
-        with f.loop(0, _POINTS) as point, f.loop(0, rows, g.rows) as row:
-            height = f.min(rows - row, g.rows)
-            a = v.at(s.weight, point * s.weights_apart + (row0 + row) * steps)
-            with f.loop(0, end - first, g.columns) as column:
-                b = v.at(inputs, point * s.apart + column)
-                to = v.at(sums, point * s.sums_apart + row * row_step + column)
-                wide = end - first - column > g.lanes
-                no = Value(f, "false", "i1")
-                call_micro(f, g, height, wide, [steps, a, b, s.table, to, row_step, zeros, no])
-        numbers = [("i64", number) for number in (first, end, row0, count)]
-        f.call("write", "void", ("ptr", f["ctx"]), *numbers, ("ptr", sums))
+        steps, row_step, inside, scratch_weights = s.channels, s.block, s.inside > 0, v.at(scratch, s.inside)
+        with f.loop(0, rows, s.inside_rows) as start:
+            stop = f.min(rows, start + s.inside_rows)
+            with f.when(inside):
+                call_transform(f, s.weight, row0 + start, row0 + stop, s.outputs, steps, s.weights_apart, scratch_weights)
+            weights = f.select(inside, scratch_weights, v.at(s.weight, row0 * steps), "ptr")
+            with f.loop(0, _POINTS) as point, f.loop(start, stop, g.rows) as row:
+                height = f.min(rows - row, g.rows)
+                done = row - start
+                a = v.at(weights, point * s.weights_apart + done * steps)
+                next_weights = f.beyond(s.weight, ((row0 + stop) * _TAPS + point * g.rows) * steps * g.align)  # a part for each point
+                ahead = f.select(f.both(inside, point < _TAPS), next_weights, f.beyond(a, AHEAD), "ptr")
+                with f.loop(0, end - first, g.columns) as column:
+                    b = v.at(inputs, point * s.apart + column)
+                    to = v.at(sums, point * s.sums_apart + done * row_step + column)
+                    left = end - first - column
+                    wide, single = left > g.lanes, left.equals(g.lanes + 1)
+                    no = Value(f, "false", "i1")
+                    call_micro(f, g, height, wide, [steps, a, b, s.table, to, row_step, zeros, no, ahead], single)
+            numbers = [("i64", number) for number in (first, end, row0 + start, f.min(count - start, s.inside_rows))]
+            f.call("write", "void", ("ptr", f["ctx"]), *numbers, ("ptr", sums))
     windows.give_back(f, s, slot)
     return f
 
@@ -138,6 +149,8 @@ def read(g: Geometry) -> Function:
     with _pieces(f, g, s, f["first"], f["end"]) as (tile, n, h, w):
         x0, y0 = w * 2 - s.low_w, h * 2 - s.low_h
         masks = [v.mask(0 - x0 - shift, s.size_w - x0 - shift) for shift in (0, g.lanes, 2, g.lanes + 2)]
+        at = tile - f["first"]
+        some = v.mask(None, s.block - at)
         starts, strides = [], []
         for i in range(4):
             inside = f.op(f"icmp ult i64 {(y0 + i).name}, {s.size_h.name}", "i1")
@@ -158,10 +171,10 @@ def read(g: Geometry) -> Function:
                     f.op(f"shufflevector {g.vector} {p.name}, {g.vector} {q.name}, <{g.lanes} x i32> <{order}>", g.vector)
                     for p, q in ((a, b), (c2, d)) for order in (even, odd)
                 ])  # fmt: skip
-            to = v.at(f["inputs"], c * pitch + (tile - f["first"]))
+            to = v.at(f["inputs"], c * pitch + at)
             for i, row in enumerate(_both(square, sums.input)):
                 for j, value in enumerate(row):
-                    v.store(value, v.at(to, apart * (4 * i + j)))
+                    v.masked_store(value, v.at(to, apart * (4 * i + j)), some)
     return f
 
 
@@ -212,30 +225,50 @@ def write(g: Geometry) -> Function:
 
 def code(g: Geometry) -> str:
     """The kernel's module."""
-    return module(body(g), read(g), write(g), *micros(g))
+    return module(body(g), read(g), write(g), transform(g), pack_rows(g), *micros(g, True))
+
+
+_TRANSFORM = [
+    ("ptr", "weight"), ("i64", "row"), ("i64", "end"), ("i64", "outputs"), ("i64", "channels"), ("i64", "apart"), ("ptr", "to"),
+]  # fmt: skip
+
+
+def call_transform(f: Function, *arguments: Any) -> None:
+    f.call("transform", "void", *[(type, value) for (type, _), value in zip(_TRANSFORM, arguments, strict=True)])
+
+
+def transform(g: Geometry) -> Function:
+    """Transform the weights [output][channel][3][3] of a row block's outputs, from `row` to `end`: to[point][channel][row]."""
+    f = Function("transform", _TRANSFORM)
+    v, sums = Vectors(f, g), _Sums(f)
+    few = f.array(g.rows * _TAPS * _FEW, g.scalar)
+    channels, row, height = f["channels"], f["row"], f["end"] - f["row"]
+    with f.loop(0, channels, _FEW) as c0:
+        count = f.min(channels - c0, _FEW)
+        source = v.at(f["weight"], (row * channels + c0) * _TAPS)
+        nowhere = source  # weights lie straight, so no places of taps are read
+        call_pack_rows(f, source, channels * _TAPS, _TAPS, count, _TAPS, nowhere, f["outputs"] - row, 0, height, few, 1)
+        for rows in g.heights:
+            with f.when(height.equals(rows)), f.loop(0, count) as c:
+                kind = f"<{rows} x {g.scalar}>"
+                taps = [f.load(kind, v.at(few, (c * _TAPS + t) * rows), g.align) for t in range(_TAPS)]
+                square = _both([taps[0:3], taps[3:6], taps[6:9]], sums.weight)
+                to = v.at(f["to"], (c0 + c) * rows)
+                for i, line in enumerate(square):
+                    for j, value in enumerate(line):
+                        v.store(value, v.at(to, f["apart"] * (4 * i + j)))
+    return f
 
 
 def pack_weight(g: Geometry) -> str:
-    """The module of the kernel that transforms and packs weights [output][channel][3][3]; its units are row blocks."""
+    """The module of the kernel that transforms and packs all weights; its units are row blocks."""
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
-    v, s, sums = Vectors(f, g), Fields(f, PACK_BUFFERS, PACK_SIZES), _Sums(f)
-    few = f.array(g.rows * _TAPS * _FEW, g.scalar)
-    channels, whole, apart = s.channels, s.padded_outputs, s.apart
-    with f.loop(f["lo"], f["hi"]) as unit, f.loop(0, channels, _FEW) as c0:
+    v, s = Vectors(f, g), Fields(f, PACK_BUFFERS, PACK_SIZES)
+    with f.loop(f["lo"], f["hi"]) as unit:
         row = unit * g.rows
-        end, count = f.min(whole, row + g.rows), f.min(channels - c0, _FEW)
-        source = v.at(s.weight, (row * channels + c0) * _TAPS)
-        call_pack_rows(f, source, channels * _TAPS, _TAPS, count, _TAPS, s.words, s.outputs - row, 0, end - row, few, 1)
-        for height in g.heights:
-            with f.when((end - row).equals(height)), f.loop(0, count) as c:
-                kind = f"<{height} x {g.scalar}>"
-                taps = [f.load(kind, v.at(few, (c * _TAPS + t) * height), g.align) for t in range(_TAPS)]
-                square = _both([taps[0:3], taps[3:6], taps[6:9]], sums.weight)
-                to = v.at(s.packed, row * channels + (c0 + c) * height)
-                for i, line in enumerate(square):
-                    for j, value in enumerate(line):
-                        v.store(value, v.at(to, apart * (4 * i + j)))
-    return module(f, pack_rows(g))
+        end = f.min(s.padded_outputs, row + g.rows)
+        call_transform(f, s.weight, row, end, s.outputs, s.channels, s.apart, v.at(s.packed, row * s.channels))
+    return module(f, transform(g), pack_rows(g))
 
 
 @dataclass(frozen=True)
@@ -245,8 +278,7 @@ class Plan:
     work: Any
     table: Any
     pack_work: Any
-    words: Any
-    packed_size: int
+    packed_size: int  # 0: the kernel transforms the weights itself
     scratch: int
     bias_size: int
 
@@ -266,9 +298,9 @@ def _front(g: Geometry) -> int:
 
 def plan(
     g: Geometry, samples: int, channels: int, outputs: int, size: tuple[int, ...], low: tuple[int, ...], out: tuple[int, ...],
-    x_strides: tuple[int, ...], out_strides: tuple[int, ...], slots: int,
+    x_strides: tuple[int, ...], out_strides: tuple[int, ...], slots: int, before: bool = True,
 ) -> Plan:  # fmt: skip
-    """The plan of a call; strides in elements: (n, c, h)."""
+    """The plan of a call; strides in elements: (n, c, h). `before`: weights are transformed beforehand, however few units read them."""
     tiles_h, tiles_w = -(-out[0] // 2), -(-out[1] // 2)
     tiles, rows = samples * tiles_h * tiles_w, padded(outputs, g)
     fits = max(1, _HELD // (_POINTS * (channels + rows)) // g.columns)
@@ -280,19 +312,22 @@ def plan(
     row_blocks = -(-rows // g.rows)
     chunk = -(-row_blocks // chunks) * g.rows
     chunks = -(-rows // chunk)
-    pitch = block + g.lanes
-    apart, sums_apart, weights_apart = _spread(channels * pitch), _spread(chunk * block), _spread(rows * channels)
+    pitch = block
+    inside = not before and count == 1
+    apart, sums_apart = _spread(channels * pitch), _spread((g.rows if inside else chunk) * block)
+    weights_apart = _spread((g.rows if inside else rows) * channels)
     sums_at = _front(g) + _POINTS * apart
-    scratch = sums_at + _POINTS * sums_apart + 2 * g.lanes + 64
+    inside_at = sums_at + _POINTS * sums_apart + 2 * g.lanes
+    scratch = inside_at + inside * _POINTS * weights_apart + 64
     fields = {
         "channels": channels, "outputs": outputs, "padded_outputs": rows, "tiles_h": tiles_h, "tiles_w": tiles_w, "tiles": tiles,
         "block": block, "chunk": chunk, "chunks": chunks, "pitch": pitch, "apart": apart, "sums_at": sums_at,
-        "sums_apart": sums_apart, "weights_apart": weights_apart, "size_h": size[0], "size_w": size[1],
-        "low_h": low[0], "low_w": low[1], "high": out[0], "wide": out[1], "x_n": x_strides[0], "x_c": x_strides[1], "x_h": x_strides[2],
+        "sums_apart": sums_apart, "weights_apart": weights_apart, "inside": inside * inside_at, "inside_rows": g.rows if inside else chunk,
+        "size_h": size[0], "size_w": size[1], "low_h": low[0], "low_w": low[1], "high": out[0], "wide": out[1], "x_n": x_strides[0], "x_c": x_strides[1], "x_h": x_strides[2],
         "out_n": out_strides[0], "out_c": out_strides[1], "out_h": out_strides[2], "scratch_size": scratch, "slots": slots,
     }  # fmt: skip
     return Plan(
         np.array([count * chunks, 1, *[fields[name] for name in SIZES]], np.int64), np.arange(channels, dtype=np.int64) * pitch,
         np.array([row_blocks, max(1, 8192 // (channels * _POINTS * g.rows)), channels, outputs, rows, weights_apart], np.int64),
-        np.arange(_TAPS, dtype=np.int64), _POINTS * weights_apart, scratch, rows,
+        0 if inside else _POINTS * weights_apart, scratch, rows,
     )  # fmt: skip
