@@ -24,13 +24,26 @@ OTHERS = {
     "x.prod()": "Prod", "torch.linalg.inv(x)": "LinalgInvEx", "torch.linalg.qr(x)[0]": "LinalgQr", "F.layer_norm(x, (4,))": "NativeLayerNorm",
     "F.batch_norm(c, None, None, training=True)": "NativeBatchNorm", "F.group_norm(c, 2)": "NativeGroupNorm",
 }  # fmt: skip
+MORE = {
+    "F.max_pool2d(c, 2)": "MaxPool2DWithIndices", "F.max_pool3d(c[None], 2)": "MaxPool3DWithIndices", "F.avg_pool2d(c, 2)": "AvgPool2D",
+    "F.avg_pool3d(c[None], 2)": "AvgPool3D", "F.adaptive_max_pool2d(c, 3)": "AdaptiveMaxPool2D", "F.adaptive_avg_pool2d(c, 2)": "AdaptiveAvgPool2D",
+    "F.interpolate(c, scale_factor=2)": "UpsampleNearest1D", "F.interpolate(c[None], scale_factor=2, mode='bilinear')": "UpsampleBilinear2D",
+    "F.interpolate(c[None], scale_factor=2, mode='bicubic')": "UpsampleBicubic2D", "F.pad(c, (1, 1, 1, 1), mode='reflect')": "ReflectionPad2D",
+    "F.pad(c, (1, 1), mode='replicate')": "ReplicationPad1D", "F.l1_loss(x, x * 2)": "Mean", "F.kl_div(x, x.detach())": "Mean",
+    "torch.linalg.pinv(x)": "LinalgPinv", "torch.linalg.slogdet(x)[1]": "LinalgSlogdet", "torch.linalg.eigvals(x).real": "Select",
+    "x.matrix_exp()": "LinalgMatrixExp", "x.deg2rad()": "Deg2Rad", "torch.special.i0e(x)": "SpecialI0E", "torch.special.entr(x)": "SpecialEntr",
+    "torch.special.xlog1py(x, x)": "SpecialXlog1Py", "x[x > 0]": "Index", "x.masked_select(x > 0)": "MaskedSelect", "torch.cdist(x, x, p=1)": "Cdist",
+    "F.multi_margin_loss(x, torch.arange(4))": "MultiMarginLoss", "x % 2": "Remainder", "F.glu(x)": "Glu", "x[None].squeeze()": "Squeeze",
+    "F.embedding_bag(torch.tensor([[0]]), x)": "EmbeddingBag", "torch.polar(v, v).real": "Select",
+}  # fmt: skip
 NUMBERED = {
     "x.sum(0)": "Sum", "x.mean(0)": "Mean", "x.prod(0)": "Prod", "x ** x": "Pow", "x.clamp(min=0)": "Clamp",
-    "x.median(0)[0]": "Median",
+    "x.median(0)[0]": "Median", "x.nanmedian(0)[0]": "Nanmedian", "x[None].squeeze(0)": "Squeeze", "x % x": "Remainder", "torch.lerp(x, x, x)": "Lerp",
+    "F.max_pool1d(c, 2)": "Squeeze", "F.avg_pool1d(c, 2)": "Squeeze",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("expression, name", [*INDEX.items(), *VIEWS.items(), *OTHERS.items()])
+@pytest.mark.parametrize("expression, name", [*INDEX.items(), *VIEWS.items(), *OTHERS.items(), *MORE.items()])
 def test_nodes(expression, name):
     assert _name(expression) == f"{name}Backward0"
 

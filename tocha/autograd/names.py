@@ -24,6 +24,20 @@ class Turned(tuple[int, ...]):
     node = "TBackward0"
 
 
+class Dropped(tuple[int, ...]):
+    """Dimensions that a call of `squeeze` named by one number."""
+
+    __slots__ = ()
+    node = "SqueezeBackward1"
+
+
+class AllDropped(tuple[int, ...]):
+    """... by a tuple."""
+
+    __slots__ = ()
+    node = "SqueezeBackward2"
+
+
 def _saved(node: Any) -> dict[Any, Any]:
     """What a primitive's node saved: parameters by name, arguments (or their shapes) by number."""
     outputs = [position for position, _ in node.plan.outputs]
@@ -71,6 +85,40 @@ def _reduction(name: str) -> Callable[[Any], str]:
     return of
 
 
+_RESAMPLED = {
+    "linear": ("UpsampleLinear", "UpsampleBilinear", "UpsampleTrilinear"), "cubic": ("", "UpsampleBicubic", ""),
+    "nearest": ("UpsampleNearest",) * 3, "nearest-exact": ("UpsampleNearestExact",) * 3, "area": ("AdaptiveAvgPool",) * 3,
+    "reflect": ("ReflectionPad",) * 3, "replicate": ("ReplicationPad",) * 3,
+}  # fmt: skip
+
+
+def _of_rank(name: str | None = None, sizes: str = "sizes", last: str = "") -> Callable[[Any], str]:
+    """Functions that torch has one of for each number of spatial dimensions; those pools without one of their own for a single dimension
+    are a squeezed one of two."""
+
+    def of(node: Any) -> str:
+        saved = _saved(node)
+        n = len(saved.get(sizes, (0, 0)))
+        if name is not None:
+            return f"{name}{n}D{last}Backward0" if n > 1 else "SqueezeBackward1"
+        mode = saved.get("specs", (("",),))[0][0]
+        stem = _RESAMPLED.get(mode.removesuffix("-antialias"), ("",) * 3)[n - 1]
+        if mode == "area" and n == 1:
+            return "SqueezeBackward1"
+        return f"{stem}{n}D{'Aa' if mode.endswith('-antialias') else ''}Backward0" if stem else type(node).__name__
+
+    return of
+
+
+def _dropped(node: Any) -> str:
+    return getattr(_saved(node).get("dims"), "node", "SqueezeBackward0")
+
+
+def _with_tensor(name: str) -> Callable[[Any], str]:
+    """Functions whose second overload takes a tensor where the first takes a number."""
+    return lambda node: f"{name}Backward{int(hasattr(_saved(node).get(1), '_a') or (len(node.edges) > 1 and node.edges[1] is not None))}"
+
+
 def _product(node: Any) -> str:
     rank = _rank(node)
     return "MmBackward0" if rank == 2 else "BmmBackward0" if rank == 3 else "UnsafeViewBackward0"
@@ -95,9 +143,12 @@ def _linear(node: Any) -> str:
 
 
 _RULES: dict[str, Callable[[Any], str]] = {
+    "fake_quantize": lambda node: f"FakeQuantizePer{'Channel' if _saved(node).get('channels') else 'Tensor'}AffineCachemaskBackward0",
     "masked_select": lambda node: "IndexBackward0" if _saved(node).get("indexed") else "MaskedSelectBackward0",
     "slice": _basic_index, "permute": _order, "split": _split, "sum": _reduction("Sum"), "mean": _reduction("Mean"),
-    "prod": _reduction("Prod"), "mm": _product, "linear": _linear, "standardize": _standardized,
+    "fmod": _with_tensor("Fmod"), "remainder": _with_tensor("Remainder"), "squeeze": _dropped, "resample": _of_rank(sizes="specs"), "avg_pool": _of_rank("AvgPool"),
+    **{pool: _of_rank("MaxPool", "kernel", "WithIndices") for pool in ("max_pool", "max_pool_coded", "max_pool_values")},
+    "adaptive_max_pool": _of_rank("AdaptiveMaxPool"), "prod": _reduction("Prod"), "mm": _product, "linear": _linear, "standardize": _standardized,
 }  # fmt: skip
 
 _NAMES = {
@@ -106,11 +157,16 @@ _NAMES = {
     "svd": "LinalgSvd", "eigh": "LinalgEigh", "conv_input": "Convolution", "cross_entropy": "NllLoss",
     "batch_norm_given": "NativeBatchNorm", "flash_attention": "ScaledDotProductFlashAttentionForCpu", "to_columns": "Im2Col",
     "fft_r2c": "FftR2C", "fft_c2c": "FftC2C", "fft_c2r": "FftC2R", "clamp_tensor": "Clamp", "clamp_low": "Clamp",
-    "clamp_high": "Clamp",
+    "clamp_high": "Clamp", "pinv": "LinalgPinv", "slogdet": "LinalgSlogdet", "lu_factor": "LinalgLuFactorEx", "eig": "LinalgEig",
+    "matrix_exp": "LinalgMatrixExp", "lstsq": "LinalgLstsq", "deg2rad": "Deg2Rad", "rad2deg": "Rad2Deg", "bag_sum": "EmbeddingBag",
+    "grid_sample": "GridSampler2D", "i0e": "SpecialI0E", "i1e": "SpecialI1E", "bce": "BinaryCrossEntropy",
+    "bce_logits": "BinaryCrossEntropyWithLogits", "xlog1py": "SpecialXlog1Py", "ndtri": "SpecialNdtri",
+    **{name: "Special" + "".join(part.capitalize() for part in name.split("_")) for name in ("erfcx", "i1", "log_ndtr", "entr", "zeta")},
 }  # fmt: skip
 _WHOLE_NAMES = {
     **{prim: f"{name}Backward0" for prim, name in _NAMES.items()},
-    "clamp_scalar": "ClampBackward1", "median_dim": "MedianBackward1", "pow": "PowBackward1",
+    "clamp_scalar": "ClampBackward1", "median_dim": "MedianBackward1", "nanmedian_dim": "NanmedianBackward1",
+    "lerp": "LerpBackward1", "pow": "PowBackward1",
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.autograd.mode import state
-from tocha.autograd.names import Swapped, Turned
+from tocha.autograd.names import AllDropped, Dropped, Swapped, Turned
 from tocha.backends import cpu, device_of, for_device, geometry, namespace
 from tocha.device import Size
 from tocha.dispatch.override import INTERPRETERS, PLAIN
@@ -236,7 +236,8 @@ def squeeze(input: Tensor, dim: Any = None) -> Tensor:
         named = tuple(dim) if isinstance(dim, (tuple, list)) else (dim,)
         if len(named) > 1:
             wrap_dims(named, len(shape), "squeeze", empty_is_all=False)
-        dims = tuple(w for d in named if shape and shape[(w := wrap_dim(d, len(shape), "squeeze"))] == 1)
+        kept = Dropped if named is not dim else AllDropped
+        dims = kept([w for d in named if shape and shape[(w := wrap_dim(d, len(shape), "squeeze"))] == 1])
         if not shape:
             for d in named:
                 wrap_dim(d, 0, "squeeze")

@@ -77,7 +77,7 @@ def unsqueeze(xp: Any, input: Any, *, dim: int) -> Any:
     return xp.restride(input, (*input.shape[:dim], 1, *input.shape[dim:]), (*strides[:dim], step, *strides[dim:]))
 
 
-@prim("squeeze", "view", vjp=lambda g, input_shape: g.reshape(input_shape), half="native")
+@prim("squeeze", "view", vjp=lambda g, input_shape, *, dims: g.reshape(input_shape), half="native")
 def squeeze(xp: Any, input: Any, *, dims: Shape) -> Any:
     """Drop dimensions of size 1 (the caller names only such)."""
     return input[(*(0 if i in dims else slice(None) for i in range(len(input.shape))), Ellipsis)]
