@@ -209,6 +209,13 @@ def test_functional_call_uses_given_tensors_only_during_the_call():
     assert given["1.running_mean"].item() != 10.0 and m[1].running_mean.item() == 0.0
 
 
+def test_functional_call_takes_none_for_a_tensor():
+    layer = nn.Linear(2, 2)
+    x = torch.ones(1, 2)
+    assert torch.equal(torch.func.functional_call(layer, {"bias": None}, x), x @ layer.weight.t())
+    assert layer.bias is not None
+
+
 def test_functional_call_follows_ties():
     class Tied(nn.Module):
         def __init__(self):

@@ -113,3 +113,17 @@ def test_softmax_of_a_number_is_a_tensor_of_its_own():
         assert y._base is None and y.shape == ()
         y.add_(1).backward()
         assert x.grad == 0
+
+
+def test_types_that_torch_refuses():
+    truth, whole = torch.tensor([True]), torch.tensor([1, 2])
+    for kind, call in (
+        (RuntimeError, lambda: torch.relu(truth)),
+        (NotImplementedError, lambda: F.threshold(truth, 0, 0)),
+        (NotImplementedError, lambda: F.glu(whole)),
+        (RuntimeError, lambda: F.prelu(whole, torch.tensor([1.0]))),
+        (NotImplementedError, lambda: F.prelu(whole, torch.tensor([1]))),
+    ):
+        with pytest.raises(kind) as raised:
+            call()
+        assert type(raised.value) is kind

@@ -239,6 +239,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     """First half times the sigmoid of the second half of a dimension (Dauphin et al. 2017; torch docs: torch.nn.functional.glu)."""
     if check_tensor(input, "glu").ndim == 0:
         raise RuntimeError("glu does not support 0-dimensional tensors")
+    _check_float("glu", input)
     d = wrap_dim(dim, input.ndim, "glu")
     if input._a.shape[d] % 2:
         raise RuntimeError(f"Halving dimension must be even, but dimension {d} is size {input._a.shape[d]}")
@@ -249,11 +250,11 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """input where positive, else weight * input; one weight, or one for each channel (dimension 1) (He et al. 2015; torch docs:
     torch.nn.functional.prelu)."""
-    _check_float("prelu", input)
     if check_tensor(weight, "prelu", "weight", 2).ndim > 1:
         raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}")
-    if weight._a.dtype is not input._a.dtype:
+    if weight._a.dtype is not check_tensor(input, "prelu")._a.dtype:
         raise RuntimeError(f"prelu: Type promoting not supported. Got {input.dtype.name} and {weight.dtype.name}")
+    _check_float("prelu", input)
     if weight.ndim == 1 and weight._a.shape[0] != 1:
         channels = input._a.shape[1] if input.ndim > 1 else 1
         if input.ndim == 0:

@@ -38,6 +38,7 @@ from tocha.ops import mutate
 from tocha.ops import norm
 from tocha.ops import padding
 from tocha.ops import pool
+from tocha.ops import quantize
 from tocha.ops import random
 from tocha.ops import ranges
 from tocha.ops import reduce

@@ -115,7 +115,7 @@ relu.direct = frozenset(ZEROS)
 add_spellings("relu", Form(relu, relu.doc), ["torch", "method", "inplace"], InplaceForm(relu, relu.doc))
 threshold = activation(
     "threshold", lambda o, x, *, threshold, value: o.where(o.le(x, threshold), value, x),
-    lambda o, x, *, threshold, value: o.where(o.le(x, threshold), 0.0, 1.0),
+    lambda o, x, *, threshold, value: o.where(o.le(x, threshold), 0.0, 1.0), refuse=("complex", "bool"),
 )  # fmt: skip
 hardtanh = activation(
     "hardtanh", lambda o, x, *, low, high: _clip(o, x, low, high), lambda o, x, *, low, high: _inside(o, x, low, high, 1.0, 0.0)

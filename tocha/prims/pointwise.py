@@ -168,7 +168,7 @@ def _refusal(name: str, compute: dtype) -> Exception:
             "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use "
             "the `~` or `logical_not()` operator instead."
         )
-    if name in ("neg", "sign", "signbit", "heaviside"):
+    if name in ("neg", "sign", "signbit", "heaviside") or (name == "relu" and compute is dtypes.bool_):
         return RuntimeError(f"{name} is not supported for {compute.name} tensors (use `~` or logical_not() to invert a mask)")
     return NotImplementedError(f"\"{name}\" not implemented for '{_CPP_NAMES.get(compute.name, compute.name)}'")
 

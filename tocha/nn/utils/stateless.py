@@ -83,7 +83,7 @@ def _reparametrize_module(
     """While inside, `module` has the given tensors; the dictionary keeps what became of them."""
     values = _untie(module, parameters_and_buffers) if tie_weights else dict(parameters_and_buffers)
     for value in values.values():
-        if not isinstance(value, tocha.Tensor):
+        if value is not None and not isinstance(value, tocha.Tensor):
             raise TypeError(f"{value} is not an instance of torch.Tensor")
     if strict:
         _check_names(module, values)
