@@ -7,6 +7,7 @@ import operator
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tocha as torch
@@ -132,3 +133,10 @@ def test_users_follow_arguments() -> None:
     assert node.all_input_nodes == [a, b] and list(b.users) == [node]
     node.replace_input_with(b, a)
     assert not b.users and node.all_input_nodes == [a]
+
+
+def test_numbers_of_numpy_keep_their_values() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_function(operator.mul, (x, np.float64(2.5))))
+    assert fx.GraphModule({}, graph)(2) == 5.0

@@ -89,7 +89,7 @@ class _Printer:
             return f"{self.name(kind, kind.__name__)}({', '.join([self.argument(x) for x in a])})"
         if callable(a):
             return self.function(a)
-        return self.name(a, str(a) if re.fullmatch(r"[\w.]+", str(a)) else f"_{kind.__name__}")
+        return self.name(a, str(a) if re.fullmatch(r"[^\W\d][\w.]*", str(a)) else f"_{kind.__name__}")
 
     def call(self, target: str, node: Node, skip: int = 0) -> str:
         given = [self.argument(a) for a in node.args[skip:]]
