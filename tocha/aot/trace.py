@@ -250,11 +250,15 @@ def filled(shape: Shape, dtype: Any, value: Any, index: int | None) -> TraceArra
 
 
 def made_on_host(function: Any, shape: Shape, dtype: Any, index: int | None, *args: Any) -> TraceArray:
-    return made(graph().call_function(draw, (function, tuple(shape), dtype, args)), MetaArray(shape, dtype))
+    return made(graph().call_function(draw, (function, tuple(shape), dtype, _nodes_of(args))), MetaArray(shape, dtype))
+
+
+def _nodes_of(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple([a.read() if a.__class__ is TraceArray else a for a in args])
 
 
 def overwrite(target: TraceArray, at_once: bool, function: Any, *args: Any) -> None:
-    node = graph().call_function(draw_into, (function, target.shape, target.dtype, at_once, args, target.strides))
+    node = graph().call_function(draw_into, (function, target.shape, target.dtype, at_once, _nodes_of(args), target.strides))
     node.meta["val"] = MetaArray(target.shape, target.dtype)
     store(target, made(node, node.meta["val"]))
 
@@ -331,7 +335,7 @@ keeps_half = shared.no_kernel
 
 
 @contextlib.contextmanager
-def tracing(into: Graph) -> Iterator[None]:
+def tracing(into: Graph | None) -> Iterator[None]:
     """Record into `into`: new CPU tensors hold trace arrays."""
     global _graph
     before, _graph = _graph, into

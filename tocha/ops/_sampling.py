@@ -20,12 +20,11 @@ from tocha.dtypes import dtype as DType
 from tocha.ops.creation import make
 from tocha.prims.pointwise import _refusal
 from tocha.random import Generator, engine_for
-from tocha.rng.mt19937 import MT19937
 from tocha.tensor import Tensor, wrap
 
 Shape = tuple[int, ...]
-# Draws `count` values of a NumPy type; `contiguous` tells whether the target is.
-Draw = Callable[[MT19937, int, Any, bool], np.ndarray]
+# Draws `count` values of a NumPy type; `contiguous` tells whether the target is. The arrays of parameters that are given come last.
+Draw = Callable[..., np.ndarray]
 
 _CPP = {
     "bool": "bool", "uint8": "unsigned char", "int8": "signed char", "int16": "short int", "int32": "int",
@@ -36,54 +35,62 @@ _DIGITS = {dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24, dtypes.fl
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
-def fresh(shape: Shape, dtype: DType, device: Device, generator: Generator | None, name: str, draw: Draw) -> Tensor:
-    """A new contiguous tensor of random values."""
+def fresh(shape: Shape, dtype: DType, device: Device, generator: Generator | None, name: str, draw: Draw, *given: Any) -> Tensor:
+    """A new contiguous tensor of random values; `given`: arrays that `draw` reads."""
     level = drawing(name) if stacks.interpreters else None
     if level is not None:
         with off(level):
-            return batched(fresh((level.size, *shape), dtype, device, generator, name, draw), level.level)
+            return batched(fresh((level.size, *shape), dtype, device, generator, name, draw, *given), level.level)
     make_it = for_device(device).made_on_host
-    return wrap(state.run(make_it, _fresh_values, shape, dtype.np, device.index, device, generator, name, draw))
+    return wrap(state.run(make_it, _fresh_values, shape, dtype.np, device.index, device, generator, name, draw, *given))
 
 
-def _fresh_values(shape: Shape, dtype: Any, device: Device, generator: Generator | None, name: str, draw: Draw) -> Any:
+def _fresh_values(
+    shape: Shape, dtype: Any, device: Device, generator: Generator | None, name: str, draw: Draw, *given: Any
+) -> Any:
     count = 1
     for n in shape:
         count *= n
-    return draw(engine_for(generator, device, name), count, dtype, True).reshape(shape)
+    return draw(engine_for(generator, device, name), count, dtype, True, *given).reshape(shape)
 
 
-def fill(target: Tensor, generator: Generator | None, name: str, draw: Draw, at_once: bool = False) -> Tensor:
+def fill(
+    target: Tensor, generator: Generator | None, name: str, draw: Draw, at_once: bool = False, given: tuple[Any, ...] = ()
+) -> Tensor:
     """Overwrite `target` with random values; `at_once` where draws don't simply follow one another."""
     check_writable(target, name)
     if not in_memory(target):
         example = make(tuple(target._a.shape), target.dtype, target.device)
-        return assign(target, overwrite(example, generator, name, draw, at_once), name)
+        return assign(target, overwrite(example, generator, name, draw, at_once, given), name)
     if stacks.interpreters and drawing(name) is not None:
         raise RuntimeError(
             f"vmap: {name}: Cannot ask for different inplace randomness on an unbatched tensor. Use the out-of-place form"
         )
-    overwrite(target, generator, name, draw, at_once)
+    overwrite(target, generator, name, draw, at_once, given)
     mutated(target, None, name)
     return target
 
 
-def overwrite(target: Tensor, generator: Generator | None, name: str, draw: Draw, at_once: bool = False) -> Tensor:
+def overwrite(
+    target: Tensor, generator: Generator | None, name: str, draw: Draw, at_once: bool = False, given: tuple[Any, ...] = ()
+) -> Tensor:
     """Put random values into `target` (new memory) in memory order, as torch does, without booking a change. Returns the
     tensor to go on with: inside vmap another one, which has values of its own for each example."""
     level = drawing(name) if stacks.interpreters else None
     if level is not None:
         with off(level):
             many = make((level.size, *target._a.shape), target.dtype, target.device)
-            return batched(overwrite(many, generator, name, draw, at_once), level.level)
+            return batched(overwrite(many, generator, name, draw, at_once, given), level.level)
     array = target._a
     if array.size:
-        state.run(namespace(array).overwrite, array, at_once, _values, target.device, generator, name, draw)
+        state.run(namespace(array).overwrite, array, at_once, _values, target.device, generator, name, draw, *given)
     return target
 
 
-def _values(count: int, dtype: Any, dense: bool, device: Device, generator: Generator | None, name: str, draw: Draw) -> Any:
-    return draw(engine_for(generator, device, name), count, dtype, dense)
+def _values(
+    count: int, dtype: Any, dense: bool, device: Device, generator: Generator | None, name: str, draw: Draw, *given: Any
+) -> Any:
+    return draw(engine_for(generator, device, name), count, dtype, dense, *given)
 
 
 def refuse(name: str, dtype: DType) -> None:

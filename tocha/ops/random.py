@@ -371,17 +371,15 @@ def normal(
 
 def _normal_each(mean: Any, std: Any, generator: Generator | None, out: Tensor | None) -> Tensor:
     model = mean if isinstance(mean, Tensor) else std
-    if isinstance(std, Tensor):
-        if std.dtype.is_complex:
-            raise RuntimeError("normal expects standard deviation to be non-complex")
-        if std._a.size and not std.is_meta and not bool((std._a >= 0).all()):
-            raise RuntimeError("normal expects all elements of std >= 0.0")
+    if isinstance(std, Tensor) and std.dtype.is_complex:
+        raise RuntimeError("normal expects standard deviation to be non-complex")
     sources = [x for x in (mean, std) if isinstance(x, Tensor)]
     shape = broadcast_shapes("normal", *(x._a.shape for x in sources))
     dtype = model.dtype if out is None else check_tensor(out, "normal", "out").dtype
     draw = _normal(dtype, 0.0, 1.0 if isinstance(std, Tensor) else float(std))
+    given = (std._a,) if isinstance(std, Tensor) else ()
     with no_grad():
-        result = fresh(shape, dtype, model.device, generator, "normal", draw)
+        result = fresh(shape, dtype, model.device, generator, "normal", _after_check(draw), *given)
         if isinstance(std, Tensor):
             result.mul_(std)
         result.add_(mean)
@@ -389,6 +387,17 @@ def _normal_each(mean: Any, std: Any, generator: Generator | None, out: Tensor |
         resize_output("normal", out, shape)
         return out.copy_(result)
     return track(result, *sources)
+
+
+def _after_check(draw: Draw) -> Draw:
+    """`draw` of deviation 1 where the deviations that are wanted can be."""
+
+    def checked(engine: Any, count: int, np_dtype: Any, contiguous: bool, *deviations: Any) -> np.ndarray:
+        if not all(bool((s >= 0).all()) for s in deviations):
+            raise RuntimeError("normal expects all elements of std >= 0.0")
+        return draw(engine, count, np_dtype, contiguous)
+
+    return checked
 
 
 def track(values: Tensor, *sources: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
-from tocha.backends import namespace
+from tocha.backends import cpu, namespace
 from tocha.device import contiguous_format
 from tocha.dispatch.inplace import resize_output
 from tocha.dispatch.override import in_memory
@@ -20,14 +20,14 @@ from tocha.prims.pointwise import broadcast_shapes
 from tocha.random import Generator
 from tocha.rng import continuous, discrete, rejection
 from tocha.rng.mt19937 import MT19937
-from tocha.tensor import Tensor, wrap
+from tocha.tensor import Tensor
 
 _BERNOULLI = frozenset(d for d in dtypes.ALL if not d.is_complex and d not in dtypes.FLOAT8 | dtypes.BAREBONES_UNSIGNED)
 
 
-def _host(input: Tensor) -> np.ndarray:
+def _host(a: Any) -> np.ndarray:
     """The values in C order, flat, on the host."""
-    return np.ascontiguousarray(namespace(input._a).to_host(input._a)).ravel()
+    return np.ascontiguousarray(namespace(a).to_host(a)).ravel()
 
 
 # ---- bernoulli
@@ -45,15 +45,18 @@ def _bernoulli_tensor(target: Tensor, p: Tensor) -> Any:
     if target.dtype not in _BERNOULLI:
         refuse("bernoulli_tensor_cpu_self_", target.dtype)
     require_float("bernoulli_tensor_cpu_p_", p.dtype)
-    if p.is_meta or target.is_meta:
-        return lambda e, n, np_dtype, c: np.empty(n, np_dtype)
-    chances = np.broadcast_to(namespace(p._a).to_host(p._a), target._a.shape)
-    if not ((chances >= 0) & (chances <= 1)).all():
-        raise RuntimeError("bernoulli: expected every probability p to be in [0, 1] (Expected p_in >= 0 && p_in <= 1)")
+    shape, order = target._a.shape, None
     if not target._a.flags.c_contiguous:  # the draws follow the target's memory
-        chances = chances.transpose(sorted(range(chances.ndim), key=lambda i: -target._a.strides[i]))
-    flat = np.ascontiguousarray(chances).ravel()
-    return lambda e, n, np_dtype, c: discrete.bernoulli_each(e, flat).astype(np_dtype)
+        order = sorted(range(len(shape)), key=lambda i: -target._a.strides[i])
+
+    def draw(engine: MT19937, n: int, np_dtype: Any, contiguous: bool, p: Any) -> np.ndarray:
+        chances = np.broadcast_to(namespace(p).to_host(p), shape)
+        if not ((chances >= 0) & (chances <= 1)).all():
+            raise RuntimeError("bernoulli: expected every probability p to be in [0, 1] (Expected p_in >= 0 && p_in <= 1)")
+        flat = _host(chances if order is None else chances.transpose(order))
+        return discrete.bernoulli_each(engine, flat).astype(np_dtype)
+
+    return draw
 
 
 @op("method")
@@ -62,7 +65,7 @@ def bernoulli_(input: Tensor, p: Any = 0.5, *, generator: Generator | None = Non
     if isinstance(p, Tensor):
         if p._a.shape != input._a.shape:
             p = p.expand(input._a.shape)
-        return fill(input, generator, "bernoulli_", _bernoulli_tensor(input, p), at_once=True)
+        return fill(input, generator, "bernoulli_", _bernoulli_tensor(input, p), at_once=True, given=(p._a,))
     return fill(input, generator, "bernoulli_", _bernoulli_scalar(input, float(p)))
 
 
@@ -77,7 +80,8 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
         return (rand_like(input.detach()) < input).to(input.dtype)
     result = empty_like(input.detach(), memory_format=contiguous_format)
     rule = _bernoulli_tensor(result, input) if p is None else _bernoulli_scalar(result, float(p))
-    result = overwrite(result, generator, "bernoulli", rule, at_once=p is None)
+    given = (input._a,) if p is None else ()
+    result = overwrite(result, generator, "bernoulli", rule, at_once=p is None, given=given)
     return track(result, input)
 
 
@@ -118,24 +122,21 @@ def multinomial(
 
 
 def _pick(input: Tensor, count: int, replacement: bool, shape: Any, generator: Generator | None) -> Tensor:
-    weights = namespace(input._a).to_host(input._a)
-    if replacement and count > 1:
-        rows = weights.reshape(-1, weights.shape[-1])
+    def draw(engine: MT19937, n: int, np_dtype: Any, contiguous: bool, a: Any) -> np.ndarray:
+        weights = namespace(a).to_host(a)
+        if replacement and count > 1:
+            return discrete.categorical(engine, weights.reshape(-1, weights.shape[-1]), count).ravel()
+        _check_weights(weights)
+        # The largest of weight / exponential sample wins, which draws without replacement (the Gumbel trick).
+        race = np.empty_like(weights)
+        cpu.overwrite(race, False, lambda n, dtype, dense: continuous.exponential(engine, n, dtype))
+        with np.errstate(all="ignore"):
+            scores = weights / race
+        if count == 1:
+            return scores.argmax(-1).ravel()
+        return np.argsort(-scores.astype(np.float64), axis=-1, kind="stable")[..., :count].ravel()
 
-        def with_replacement(engine: MT19937, n: int, np_dtype: Any, contiguous: bool) -> np.ndarray:
-            return discrete.categorical(engine, rows, count).ravel()
-
-        return fresh(shape, dtypes.int64, input.device, generator, "multinomial", with_replacement)
-    _check_weights(weights)
-    # The largest of weight / exponential sample wins, which draws without replacement (the Gumbel trick).
-    race = overwrite(empty_like(input), generator, "multinomial", lambda e, n, d, c: continuous.exponential(e, n, d))
-    with np.errstate(all="ignore"):
-        scores = weights / namespace(race._a).to_host(race._a)
-    if count == 1:
-        order = scores.argmax(-1)[..., None]
-    else:
-        order = np.argsort(-scores.astype(np.float64), axis=-1, kind="stable")[..., :count]
-    return wrap(namespace(input._a).from_host(np.ascontiguousarray(order.astype(np.int64)), input.device.index))
+    return fresh(shape, dtypes.int64, input.device, generator, "multinomial", draw, input._a)
 
 
 def _check_weights(weights: np.ndarray) -> None:
@@ -155,7 +156,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     require_float("poisson_cpu", input.dtype)
     values = fresh(
         input._a.shape, input.dtype, input.device, generator, "poisson",
-        lambda e, n, d, c: rejection.poisson(e, _host(input)),
+        lambda e, n, d, c, rates: rejection.poisson(e, _host(rates)), input._a,
     )  # fmt: skip
     return track(values, input)
 
@@ -176,7 +177,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     trials, chances = (x.detach().expand(shape) for x in (count, prob))
     values = fresh(
         shape, count.dtype, count.device, generator, "binomial",
-        lambda e, n, d, c: rejection.binomial(e, _host(trials), _host(chances)),
+        lambda e, n, d, c, t, p: rejection.binomial(e, _host(t), _host(p)), trials._a, chances._a,
     )  # fmt: skip
     return track(values, count, prob)
 
@@ -191,7 +192,7 @@ def _standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor
         refuse("gamma_cpu", input.dtype)
     values = fresh(
         input._a.shape, input.dtype, input.device, generator, "_standard_gamma",
-        lambda e, n, d, c: rejection.standard_gamma(e, _host(input)),
+        lambda e, n, d, c, shapes: rejection.standard_gamma(e, _host(shapes)), input._a,
     )  # fmt: skip
     return _reparametrised("gamma_sample", values, input)
 
@@ -203,7 +204,7 @@ def _sample_dirichlet(input: Tensor, generator: Generator | None = None) -> Tens
         refuse("dirichlet", input.dtype)
     values = fresh(
         input._a.shape, input.dtype, input.device, generator, "_sample_dirichlet",
-        lambda e, n, d, c: rejection.dirichlet(e, _host(input).reshape(input._a.shape)).ravel(),
+        lambda e, n, d, c, a: rejection.dirichlet(e, _host(a).reshape(a.shape)).ravel(), input._a,
     )  # fmt: skip
     return _reparametrised("dirichlet_sample", values, input)
 
