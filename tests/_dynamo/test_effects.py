@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import types
 from typing import Any
 
 import pytest
@@ -196,3 +197,67 @@ def test_functions_that_write_without_saying_so_in_their_names() -> None:
 
     helpers.check(f, X.clone(), fullgraph=True)
     helpers.check(f, X.clone(), backend="aot_eager")
+
+
+def test_classes_modules_functions_and_tensors_are_written_to() -> None:
+    class Base:
+        count, last = 0, None
+
+        @classmethod
+        def tick(cls, x: Any) -> Any:
+            cls.count += 1
+            return cls.count * x
+
+    class Derived(Base):
+        count = 10
+
+    def counted(x: Any) -> Any:
+        counted.calls += 1  # type: ignore[attr-defined]
+        return x * counted.calls  # type: ignore[attr-defined]
+
+    counted.calls = 0  # type: ignore[attr-defined]
+    module = types.ModuleType("made")
+    module.k = 1  # type: ignore[attr-defined]
+    obj = Derived()
+
+    def write(x: Any, leaf: Any) -> Any:
+        Base.last = x * 2
+        module.k = module.k + 1  # type: ignore[attr-defined]
+        leaf.grad, leaf.tag = None, 3
+        y = x + 1
+        y.scale = 2.0
+        return obj.last + Derived.tick(x) * Base.tick(x) * counted(x) * module.k * leaf.tag * y.scale * Base().count, leaf.grad
+
+    compiled = torch.compile(write, backend="eager", fullgraph=True)
+    for n in (1, 2):
+        leaf = torch.ones(1, requires_grad=True)
+        leaf.sum().backward()
+        out, grad = compiled(torch.tensor([3.0]), leaf)
+        assert out.item() == 6 + 27 * (10 + n) * n * n * (n + 1) * 6 * n
+        assert grad is None
+        assert leaf.grad is None
+        assert (Base.count, Derived.count, counted.calls, module.k, leaf.tag) == (n, 10 + n, n, n + 1, 3)  # type: ignore[attr-defined]
+        assert obj.last.item() == 6
+
+
+def test_children_parameters_and_the_mode_of_a_module_are_set() -> None:
+    class Swapping(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.w = nn.ReLU(), nn.Tanh(), nn.Parameter(torch.ones(1))
+            self.v = nn.Parameter(torch.full((1,), 2.0))
+
+        def forward(self, x: Any) -> Any:
+            self.a, self.b = self.b, self.a
+            self.w, self.v = self.v, self.w
+            self.eval()
+            return self.a(x) * self.w + len(self.state_dict()) + self.training
+
+    mine, theirs = Swapping(), Swapping()
+    compiled, x = torch.compile(mine, backend="eager", fullgraph=True), torch.tensor([-0.5])
+    for _ in range(3):
+        assert compiled(x).item() == theirs(x).item()
+        assert type(mine.a) is type(theirs.a)
+        assert mine.w.item() == theirs.w.item() == mine.state_dict()["w"].item()
+        assert not mine.training
+        assert not mine.b.training

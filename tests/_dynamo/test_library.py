@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import functools
 import operator
+import re
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -268,3 +269,167 @@ def test_functions_that_count_their_calls_run_in_plain_python() -> None:
     for number in (1, 2, 3):
         assert compiled(torch.ones(1, requires_grad=True)).item() == 3
         assert Counting.calls == number
+
+
+def test_lru_cache_holds_what_eager_would_hold() -> None:
+    made: list[int] = []
+
+    @functools.lru_cache
+    def table(n: int) -> Any:
+        made.append(n)
+        return torch.arange(float(n))
+
+    class Scale:
+        k = 2.0
+
+        @functools.lru_cache  # noqa: B019
+        def twice(self, n: int) -> Any:
+            return self.k * n
+
+    scale = Scale()
+    compiled = torch.compile(lambda x: x + table(2) * scale.twice(3), backend="eager", fullgraph=True)
+    assert compiled(torch.ones(2)).tolist() == [1, 7]
+    table(2)[0] = 1.0  # the cached tensor itself
+    assert compiled(torch.ones(2)).tolist() == [7, 7]
+    assert made == [2]
+    scale.k = 5.0
+    assert compiled(torch.ones(2)).tolist() == [7, 7]  # as cached
+    Scale.twice.cache_clear()
+    assert compiled(torch.ones(2)).tolist() == [16, 16]
+
+
+def test_a_bound_slot_found_by_super_survives_a_break() -> None:
+    def noisy() -> dict[str, Any]:
+        print(end="")
+        return {}
+
+    class Base:
+        def __init__(self) -> None:
+            super().__init__(**noisy())
+            self.k = 3
+
+    class Derived(Base):
+        def __init__(self, a: int, b: int) -> None:
+            super().__init__()
+            self.k += a + b
+
+    assert torch.compile(lambda x: x * Derived(1, 2).k, backend="eager")(torch.ones(1)).item() == 6
+
+
+class Alternative:
+    @classmethod
+    def made(cls) -> Any:
+        return cls()
+
+    def value(self) -> float:
+        return 2.0
+
+
+class OfClasses(Alternative):
+    @classmethod
+    def made(cls) -> Any:
+        return super().made()
+
+
+class Ducks(type):
+    def __instancecheck__(cls, obj: Any) -> bool:
+        return hasattr(obj, "value")
+
+
+class Duck(metaclass=Ducks):
+    pass
+
+
+class Positions:
+    def __getitem__(self, i: int) -> int:
+        return [3, 4][i]
+
+    def __float__(self) -> float:
+        return 1.5
+
+    def __repr__(self) -> str:
+        return "P"
+
+
+@contextlib.contextmanager
+def swallowing(log: list[Any]) -> Any:
+    try:
+        yield 2
+    except RuntimeError as error:
+        log.append(str(error))
+    finally:
+        log.append("left")
+
+
+def managed(x: Any) -> Any:
+    log: list[Any] = []
+    with swallowing(log) as k:
+        x = x * k
+        raise RuntimeError("inside")
+    g = (n for n in range(3))
+    first = next(g)
+    g.close()
+    return x + first, log, list(g)
+
+
+CAST = torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+@CAST
+def cast(x: Any) -> Any:
+    return x @ x
+
+
+LANGUAGE: dict[str, Callable[[Any], Any]] = {
+    "super in a class method": lambda x: x * OfClasses.made().value(),
+    "a metaclass that checks instances": lambda x: x * isinstance(OfClasses(), Duck) + isinstance(3, (Duck, int)),
+    "iteration by position, to a sentinel": lambda x: (x * sum(Positions()), [*iter([2, 0, 1].pop, 0)], float(Positions())),
+    "texts": lambda x: (x * 1, f"{Positions()}", str(Positions()), re.sub("a", "b", "aa"), re.findall("[0-9]", "a1b2")),
+    "membership by __eq__": lambda x: x * (Vector(1) in [Vector(2), 3]),
+    "generators thrown into and closed": managed,
+    "an autocast from outside": lambda x: (cast(x), cast(x).dtype, (x @ x).dtype),
+    "distributions": lambda x: (torch.distributions.Normal(x, 2.0).log_prob(x + 1), torch.distributions.Categorical(x.softmax(-1)).sample()),
+}
+
+
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_more_of_python(name: str) -> None:
+    check(LANGUAGE[name], torch.tensor([[1.0, 2.0], [0.5, -1.0]]), fullgraph=True)
+
+
+def test_an_autocast_from_outside_is_left_after_a_break() -> None:
+    def broken(x: Any) -> Any:
+        with CAST:
+            y = x @ x
+            if y.sum() > 0:
+                y = y @ x
+        return y.dtype, (x @ x).dtype
+
+    assert torch.compile(broken, backend="eager")(torch.ones(2, 2)) == (torch.bfloat16, torch.float32)
+
+
+def test_a_module_with_backward_hooks_runs_them() -> None:
+    layer, seen = nn.Linear(2, 2), []
+    layer.register_full_backward_hook(lambda m, gi, go: seen.append(go[0].sum().item()))
+    x = torch.ones(1, 2, requires_grad=True)
+    torch.compile(lambda x: layer(x) * 3, backend="eager")(x).sum().backward()
+    assert seen == [6.0]
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_random_numbers_by_tensors_of_parameters(backend: str) -> None:
+    def draws(p: Any) -> Any:
+        q = (p * 1.0).sigmoid()
+        return (
+            torch.bernoulli(q), torch.empty(6).bernoulli_(q), torch.normal(q, q + 1), torch.poisson(q * 9), q.multinomial(3),
+            q.multinomial(8, True),
+        )  # fmt: skip
+
+    p, outs = torch.linspace(-2, 2, 6), []
+    for f in (draws, torch.compile(draws, backend=backend, fullgraph=True)):
+        torch.manual_seed(7)
+        outs.append([*f(p), *f(p)])
+    for want, got in zip(*outs, strict=True):
+        torch.testing.assert_close(got, want)
+    with pytest.raises(RuntimeError, match="expected every probability p to be in"):
+        torch.compile(lambda p: torch.bernoulli(p * 2), backend=backend)(torch.ones(2))

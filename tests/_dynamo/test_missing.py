@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import types
 from typing import Any
 
@@ -87,7 +88,14 @@ def fallback_replaced() -> Any:
     return p, lambda: setattr(cls, "__getattr__", lambda s, n: -1.0), lambda x: x * p.other
 
 
+def own_getattribute() -> Any:
+    cls = type("Own", (Plain,), {})
+    p = cls()
+    return p, lambda: setattr(cls, "__getattribute__", lambda s, n: 7.0 if n == "base" else object.__getattribute__(s, n)), lambda x: x * p.base
+
+
 CASES = [
+    own_getattribute,
     lambda: layer(lambda m: setattr(m, "scale", 4.0)),
     lambda: layer(lambda m: setattr(m, "scale", nn.Parameter(3 * torch.ones(1)))),
     lambda: layer(lambda m: m.register_buffer("scale", 5 * torch.ones(1))),
@@ -134,3 +142,12 @@ def test_a_global_defined_later_is_noticed(calls: int, monkeypatch: pytest.Monke
         assert compiled(X).item() == 1
     monkeypatch.setitem(globals(), "NOT_YET", 4.0)
     assert compiled(X).item() == 4
+
+
+@pytest.mark.parametrize("calls", [1, 12])
+def test_a_replaced_builtin_is_noticed(calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = torch.compile(lambda x: x * sum([1.0, 2.0]), backend="eager")
+    for _ in range(calls):
+        assert compiled(X).item() == 3
+    monkeypatch.setattr(builtins, "sum", lambda items: 5.0)
+    assert compiled(X).item() == 5

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import tocha as torch
-from tocha.func import grad, grad_and_value, hessian, jacfwd, jacrev, vmap
+from tocha import nn
+from tocha.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 
 W = torch.tensor([0.5, -1.0, 2.0], requires_grad=True)
 
@@ -33,6 +34,25 @@ def with_extras(x: Any) -> Any:
     return ga + gd["b"], value, extra["twice"]
 
 
+LAYER = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).eval()
+BASE = nn.Linear(3, 2).to("meta")
+
+
+def pulled_back(x: Any) -> Any:
+    out, pull, more = vjp(lambda a, b: (a @ b.t() * W.sum(), b * 2), x, x * 2, has_aux=True)
+    return out, pull(out.cos()), vmap(pull)(torch.eye(4).reshape(4, 2, 2)), more
+
+
+def functional(x: Any) -> Any:
+    params = {k: v.detach() * 3 for k, v in LAYER.named_parameters()}
+    stacked = {"weight": torch.ones(4, 2, 3), "bias": torch.arange(8.0).reshape(4, 2)}
+    gradients = grad(lambda p, row: functional_call(LAYER, p, (row[None],)).sum())
+    return (
+        functional_call(LAYER, (params, {"1.running_mean": x.sum(0)[:2]}), x), vmap(gradients, (None, 0))(params, x), LAYER(x),
+        vmap(lambda p: functional_call(BASE, p, (), {"input": x}))(stacked),
+    )  # fmt: skip
+
+
 TRANSFORMS: dict[str, Callable[[Any], Any]] = {
     "vmap": lambda x: vmap(lambda r: r * W + r.sum())(x),
     "vmap over several": lambda x: vmap(lambda a, b, c: (a * b, a + c), (0, 1, None), out_dims=(1, 0))(x, x.t(), x[0]),
@@ -43,6 +63,11 @@ TRANSFORMS: dict[str, Callable[[Any], Any]] = {
     "value and extras": with_extras,
     "jacrev": lambda x: jacrev(lambda t: t.sin().sum(0))(x),
     "jacfwd": lambda x: jacfwd(lambda a, b: a * b, argnums=1)(x[0], x[1]),
+    "vjp": pulled_back,
+    "jvp": lambda x: jvp(lambda a, b: (a * b, b.sin()), (x, x.cos()), (x * 2, x)),
+    "linearize": lambda x: (lambda out, f: (out, f(x.cos())))(*linearize(lambda a: a.sin() * W, x)),
+    "keywords": lambda x: vmap(lambda a, b, *, c: a * b + c, (0, None))(x, 2.0, c=x.sum()),
+    "functional_call": functional,
     "hessian": lambda x: hessian(lambda t: (t.sin() * W).sum())(x[0]),
 }
 
@@ -76,3 +101,22 @@ def test_what_a_transformed_function_may_not_do() -> None:
 
     with pytest.raises(torch._dynamo.exc.Unsupported, match="writes in place to a tensor from outside"):
         torch.compile(writes, backend="eager", fullgraph=True)(torch.ones(2, 3))
+
+
+def test_a_break_inside_leaves_the_transforms_to_eager() -> None:
+    def broken(x: Any) -> Any:
+        return vmap(grad(lambda a, b=1.0: float(torch.ones(()).sum().item()) * (a * b).sin()))(x, b=2.0)
+
+    x = torch.tensor([0.5, 1.0])
+    torch.testing.assert_close(torch.compile(broken, backend="eager")(x), 2 * torch.cos(2 * x))
+
+
+def test_functional_call_hands_back_what_the_module_wrote() -> None:
+    norm, x = nn.BatchNorm1d(2, momentum=1.0), torch.tensor([[1.0, 2.0], [3.0, 6.0]])
+    kept = norm.running_mean.clone()
+    compiled = torch.compile(lambda x, b: functional_call(norm, b, x), backend="eager", fullgraph=True)
+    buffers = {"running_mean": torch.zeros(2), "num_batches_tracked": torch.tensor(4)}
+    compiled(x, buffers)
+    assert buffers["running_mean"].tolist() == [2.0, 4.0]
+    assert buffers["num_batches_tracked"].item() == 5
+    assert norm.running_mean.tolist() == kept.tolist()

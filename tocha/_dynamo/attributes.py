@@ -7,7 +7,7 @@ import functools
 import sys
 import types
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tocha._dynamo import calls
 from tocha._dynamo.exc import Break, NotDynamic
@@ -19,6 +19,7 @@ from tocha._dynamo.recorder import Recorder
 from tocha._dynamo.sizes import shape_of
 from tocha._dynamo.source import Source
 from tocha._dynamo.world import DELETED, World
+from tocha.dispatch.override import DisableTorchFunction
 from tocha.nn import Module, Parameter
 from tocha.tensor import Tensor
 
@@ -42,6 +43,12 @@ _GEOMETRY = frozenset(
 )
 _HIDDEN = frozenset(("grad_fn", "_version", "_base", "_backward_hooks", "_a", "_node", "_vc", "_view", "_extra", "__dict__"))
 _SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType, type(collections.namedtuple("_", "x").x))  # type: ignore[attr-defined]
+
+
+class Written(NamedTuple):
+    """What the trace wrote to a class."""
+
+    value: Any
 
 
 class Attributes(Interpreter):
@@ -93,7 +100,10 @@ class Attributes(Interpreter):
             return self._of_class(obj, name)
         if kind is super:
             mro = obj.__self_class__.__mro__
-            return self._of_object(obj.__self__, name, mro[mro.index(obj.__thisclass__) + 1 :], True)
+            rest = mro[mro.index(obj.__thisclass__) + 1 :]
+            return self._after(obj.__self__, name, rest) if obj.__self__ is obj.__self_class__ else self._of_object(
+                obj.__self__, name, rest, True
+            )  # fmt: skip
         if kind is types.MethodType and name not in ("__self__", "__func__", "__call__"):
             return self.getattr(obj.__func__, name)
         if kind is types.FunctionType:
@@ -118,8 +128,13 @@ class Attributes(Interpreter):
             raise Break(f"Tensor.{name} is read")
         known = self.world.known.get(id(obj))
         if known is not None:
+            written = self.world.overlay.get((id(obj), name), NULL)
+            if written is not NULL:
+                return written
             if name == "grad":
-                return self.world.enter(known.real.grad, known.source.attribute("grad")) if known.real.is_leaf else None
+                with DisableTorchFunction():
+                    leaf, grad = known.real.is_leaf, known.real.grad
+                return self.world.enter(grad, known.source.attribute("grad")) if leaf else None
             if name in known.real.__dict__:
                 return self.world.enter(known.real.__dict__[name], known.source.attribute(name))
             if not hasattr(type(obj), name):
@@ -129,7 +144,7 @@ class Attributes(Interpreter):
         return getattr(obj, name)
 
     def _of_package(self, obj: Any, name: str) -> Any:
-        written = self.world.overlay.get((id(obj), name), NULL)
+        written = self.world.overlay.get((id(vars(obj)), name), NULL)
         if written is not NULL:
             return written
         value = getattr(obj, name)
@@ -140,9 +155,11 @@ class Attributes(Interpreter):
             raise Break("the __dict__ of a class is read")
         if name in ("__name__", "__qualname__", "__module__", "__mro__", "__bases__", "__doc__"):
             return getattr(cls, name)
-        found = calls.lookup(cls, name)
-        if found is None:
+        found = self._found(cls.__mro__, name)
+        if found is NULL:
             return getattr(cls, name)  # of the metaclass, or an error
+        if found.__class__ is Written:
+            return found.value
         if isinstance(found, types.FunctionType):
             self._check_class(cls.__mro__, name, found)
             return found
@@ -153,9 +170,34 @@ class Attributes(Interpreter):
             return value
         return self.world.enter(value, self.world.constant(cls).attribute(name))
 
+    def _after(self, cls: type, name: str, mro: tuple[type, ...]) -> Any:
+        """An attribute of a class, by `super`."""
+        found = self._found(mro, name)
+        if found is NULL:
+            raise AttributeError(f"'super' object has no attribute '{name}'")
+        if found.__class__ is Written:
+            return found.value
+        if isinstance(found, types.FunctionType):
+            self._check_class(mro, name, found)
+            return found
+        return self._bound(cls, cls, name, found, mro)
+
+    def _found(self, mro: tuple[type, ...], name: str) -> Any:
+        """What the first class that has a name has there, unbound: `Written` if the trace wrote it, NULL if there is none."""
+        for c in mro:
+            written = self.world.overlay.get((id(c), name), NULL)
+            if written is not NULL:
+                return Written(written)
+            if name in vars(c):
+                return vars(c)[name]
+        return NULL
+
     def _of_function(self, fn: types.FunctionType, name: str) -> Any:
         if name in ("__get__", "__call__"):
             return getattr(fn, name)
+        written = self.world.overlay.get((id(fn), name), NULL)
+        if written is not NULL:
+            return written
         value = getattr(fn, name)
         if id(fn) in self.world.made:
             return value
@@ -178,11 +220,12 @@ class Attributes(Interpreter):
         own = calls.lookup(kind, "__getattribute__")
         if isinstance(own, types.FunctionType):
             raise Break(f"an attribute of a {kind.__name__}, which has a __getattribute__ of its own")
+        self._check_classes_lack(kind.__mro__, "__getattribute__")
         if name == "__class__":
             return kind
         if name == "__dict__":
             return obj.__dict__ if source is None else self.world.view(obj, source)
-        found = next((vars(c)[name] for c in mro if name in vars(c)), NULL)
+        found = self._found(mro, name)
         if found is not NULL and hasattr(type(found), "__set__"):
             return self._described(obj, name, found, source, mro)
         if not by_super:
@@ -192,7 +235,7 @@ class Attributes(Interpreter):
         if found is not NULL:
             if source is not None and not by_super and hasattr(obj, "__dict__"):
                 source.check(f"has no {name} of its own", ABSENT, name)
-            return self._bound(obj, kind, name, found, mro)
+            return found.value if found.__class__ is Written else self._bound(obj, kind, name, found, mro)
         fallback = calls.lookup(kind, "__getattr__")
         if fallback is not None and not by_super and fallback is not calls.MODULE_GETATTR:
             if source is not None and hasattr(obj, "__dict__"):
@@ -266,6 +309,8 @@ class Attributes(Interpreter):
             value = self.nested(found.func, (obj,))
             self._store(obj, name, value)
             return value
+        if isinstance(found, functools._lru_cache_wrapper):
+            return types.MethodType(self.world.enter(found, self._class_part(obj, name)), obj)
         if isinstance(found, calls.NATIVE):
             return found.__get__(obj, kind) if hasattr(found, "__get__") else found
         if hasattr(type(found), "__get__"):
@@ -280,15 +325,25 @@ class Attributes(Interpreter):
     def setattr(self, obj: Any, name: str, value: Any) -> None:
         kind = type(obj)
         if isinstance(obj, Tensor):
-            raise Break(f"Tensor.{name} is set")
+            self._set_on_tensor(obj, name, value)
+            return
         if name in ("__class__", "__dict__"):
             raise Break(f"the {name} of an object is set")
+        if kind is collections.OrderedDict and self.world.source_of(obj) is None:
+            vars(obj)[name] = value
+            return
         if isinstance(obj, (type, types.ModuleType)) or kind in calls.BUILTIN_CLASSES:
-            raise Break(f"an attribute of {getattr(obj, '__name__', kind.__name__)} is set")
+            self._set_outside(obj, kind, name, value)
+            return
         if kind is types.FunctionType:
-            if id(obj) not in self.world.made:
-                raise Break("an attribute of a function is set")
-            setattr(obj, name, value)
+            if id(obj) in self.world.made:
+                setattr(obj, name, value)
+            elif name.startswith("__"):
+                raise Break(f"the {name} of a function is set")
+            else:
+                if self.world.source_of(obj) is None:
+                    self.world.constant(obj)
+                self.world.write(obj, name, value)
             return
         setter = calls.lookup(kind, "__setattr__")
         if setter is calls.MODULE_SETATTR:
@@ -297,6 +352,28 @@ class Attributes(Interpreter):
             self.nested(setter, (obj, name, value))
         else:
             self.set_plainly(obj, name, value)
+
+    def _set_on_tensor(self, obj: Tensor, name: str, value: Any) -> None:
+        """Set an attribute of the user's, or forget the gradient of a leaf from before."""
+        known = self.world.known.get(id(obj))
+        if not hasattr(type(obj), name) and name not in _HIDDEN and not name.startswith("_"):
+            vars(obj).update({name: value}) if known is None else self.world.write(obj, name, value)
+        elif name == "grad" and value is None and known is not None and obj.is_leaf:
+            self.world.write(obj, name, None)
+        else:
+            raise Break(f"Tensor.{name} is set")
+
+    def _set_outside(self, obj: Any, kind: type, name: str, value: Any) -> None:
+        """Set an attribute of a class or module that means nothing to Python itself."""
+        found = self._found(obj.__mro__, name) if kind is type else NULL
+        if (
+            kind not in (type, types.ModuleType) or name.startswith("__") or calls.ours(obj.__name__ if kind is not type else obj.__module__)
+            or any(hasattr(type(v), "__get__") for v in (value, found) if v is not NULL)
+        ):  # fmt: skip
+            raise Break(f"an attribute of {getattr(obj, '__name__', kind.__name__)} is set")
+        place = obj if kind is type else vars(obj)
+        self.world.constant(place, obj.__name__)
+        self.world.write(place, name, value)
 
     def set_plainly(self, obj: Any, name: str, value: Any) -> None:
         """object.__setattr__."""
@@ -326,11 +403,14 @@ class Attributes(Interpreter):
 
     def _set_on_module(self, obj: Module, name: str, value: Any) -> None:
         held = obj.__dict__
-        if isinstance(value, (Parameter, Module)) or name in held.get("_parameters", ()) or name in held.get("_modules", ()):
-            raise Break(f"the parameter or child {name} of a module is set")
-        if self.world.source_of(obj) is None or any(id(held.get(t)) in self.world.known for t in TABLES):
-            raise Break(f"the attribute {name} of a module whose tables were looked at is set")
-        self.set_plainly(obj, name, value) if name not in held.get("_buffers", ()) else self._store(obj, name, value)
+        tables = [t for t in TABLES if name in held.get(t, ())]
+        if isinstance(value, (Parameter, Module)) or tables:
+            kind = "_modules" if isinstance(value, Module) else "_parameters" if isinstance(value, Parameter) else "_buffers"
+            if (tables != [kind] and not (value is None and tables)) or self.world.source_of(obj) is None:
+                raise Break(f"the parameter or child {name} of a module is set")
+            self.getattr(obj, tables[0])[name] = value
+        else:
+            self.set_plainly(obj, name, value)
 
     def delattr(self, obj: Any, name: str) -> None:
         kind = type(obj)

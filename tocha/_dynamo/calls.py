@@ -58,13 +58,17 @@ MEMBERS = frozenset(("add", "discard", "remove", "__contains__"))
 INDIFFERENT: tuple[Any, ...] = (callable,)
 _INLINED_OURS = (
     "tocha.nn.modules",
+    "tocha.nn.utils",
     "tocha.nn.attention",
+    "tocha.distributions",
+    "tocha.amp.autocast_mode",
     "tocha.autograd.mode",
     "tocha.nn.parallel",
     "tocha.demo",
     "tocha._dynamo.verify",
     "tocha._dynamo.functions",
     "tocha._dynamo.transforms",
+    "tocha._dynamo.library",
     "tocha._checks",
     "tocha._higher_order_ops",
     "tocha.utils._pytree",
@@ -107,7 +111,7 @@ def lookup(cls: type, name: str) -> Any:
 def python_method(obj: Any, name: str) -> Any:
     """A special method that a class defines in Python, None otherwise."""
     kind = type(obj)
-    if kind in (Size, Generator, VaryingSize, Sizes) or getattr(kind, "of_graph", False):
+    if kind in (Size, Generator, VaryingSize, Sizes) or (getattr(kind, "of_graph", False) and name != "__call__"):
         return None
     found = lookup(kind, name)
     return found if isinstance(found, types.FunctionType) else None

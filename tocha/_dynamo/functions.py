@@ -120,6 +120,8 @@ def _backward(vm: Any, cls: type, ctx: Context, given: list[Any], results: list[
     mode._set_grad(False)
     try:
         made = Captured(vm, "autograd.Function", _static(cls, "backward"), (ctx, *grads), fresh, clone=True, watched=())
+    except Exception as error:  # which the program hasn't raised: its backward runs later
+        raise Break(f"{cls.__name__}.backward raises {type(error).__name__} where forward is called: {error}") from error
     finally:
         mode._set_grad(grad)
     if len(made.leaves) < len(given) or any(x is not None for x in made.leaves[len(given) :]):

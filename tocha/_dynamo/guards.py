@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SAME_TENSOR = "{c1}({v}) == {c0}"  # of `check_tensor`
 SAME_CODE = "{v}.__code__ is {c0} and {v}.__globals__ is {c1}"
+SAME_ITEM = "{v}[{c0}] is {c1}"
 ABSENT, LACKS = "{c0} not in {v}.__dict__", "not hasattr({v}, {c0})"
 _ERRORS = "(AttributeError, KeyError, IndexError, TypeError, ValueError, NameError)"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import operator
+import re
 import sys
 from typing import Any
 
@@ -14,8 +15,9 @@ from tocha._dynamo import calls
 from tocha._dynamo.calls import rule
 from tocha._dynamo.exc import Break
 from tocha._dynamo.generators import Generator
+from tocha.aot import trace
 from tocha.dispatch.override import DisableTorchFunction
-from tocha.nn import Module, ModuleDict, ModuleList, Sequential
+from tocha.nn import Module, ModuleDict, ModuleList, Sequential, parameter
 from tocha.tensor import Tensor
 from tocha.utils import checkpoint as _checkpointing
 
@@ -34,9 +36,20 @@ def _checkpoint(vm: Any, args: Any, kwargs: Any) -> Any:
     return vm.call(args[0], args[1:], {k: v for k, v in kwargs.items() if k not in _HOW and k != "context_fn"})
 
 
-@rule(Generator.send)
-def _send(vm: Any, args: Any, kwargs: Any) -> Any:
-    return args[0].send(args[1])
+def _of_generators(*methods: Any) -> None:
+    for method in methods:
+
+        @rule(method)
+        def go_on(vm: Any, args: Any, kwargs: Any, method: Any = method) -> Any:
+            return method(*args)
+
+
+_of_generators(Generator.send, Generator.throw, Generator.close)
+
+
+@rule(parameter.gradients)
+def _gradients(vm: Any, args: Any, kwargs: Any) -> Any:
+    return [vm.getattr(p, "grad") for p in vm.listed(args[0])]
 
 
 @rule(sys.exception)
@@ -52,6 +65,24 @@ def _exc_info(vm: Any, args: Any, kwargs: Any) -> Any:
     return None, None, None
 
 
+def until(function: Any, sentinel: Any) -> Any:
+    """`iter` with a sentinel; a trace inlines it."""
+    while (item := function()) != sentinel:
+        yield item
+
+
+def by_position(items: Any) -> Any:
+    """`iter` of an object that has items and no `__iter__`; a trace inlines it."""
+    number = 0
+    while True:
+        try:
+            item = items[number]
+        except IndexError:
+            return
+        yield item
+        number += 1
+
+
 def _of_data(*functions: Any) -> None:
     """Functions that run as they are on builtin data."""
     for function in functions:
@@ -63,7 +94,7 @@ def _of_data(*functions: Any) -> None:
             return function(*args, **kwargs)
 
 
-_of_data(hash, copy.copy, copy.deepcopy, tocha.promote_types, tocha.can_cast)
+_of_data(hash, copy.copy, copy.deepcopy, tocha.promote_types, tocha.can_cast, re.sub, re.split, re.findall)
 
 
 @rule(settings._assert)
@@ -100,14 +131,23 @@ _about_functions(
 
 
 def cached(vm: Any, fn: Any, args: Any, kwargs: Any) -> Any:
-    """A call of a function under functools.lru_cache: what it gives for these data, which the cache says is always the same."""
-    if not all(map(calls.is_data, (*args, *kwargs.values()))):
+    """A call of a function under functools.lru_cache with data, perhaps on an object: what its cache gives, outside the trace too."""
+    own = args[:1] if args and not calls.is_data(args[0]) else ()
+    known = [vm.world.known.get(id(x)) for x in own]
+    if not all(map(calls.is_data, (*args[len(own) :], *kwargs.values()))) or any(k is None or k.real is not k.value for k in known):
         raise Break(f"a call of {calls.title(fn)}, which keeps its results, with objects")
-    vm.world.constant(fn)
-    got = fn(*args, **kwargs)
-    if not calls.is_constant(got):
-        raise Break(f"{calls.title(fn)} keeps its results, and returns a {type(got).__name__}")
-    return got
+    if own and vm.world.overlay:
+        raise Break(f"a call of {calls.title(fn)}, which keeps its results, after something was written")
+    source = vm.world.constant(fn)
+    with DisableTorchFunction(), trace.tracing(None):
+        got = fn(*args, **kwargs)
+    if calls.is_constant(got) and not own:
+        return got
+    if own:
+        source = known[0].source.child("{0}({}, *{1}, **{2})", f"{calls.title(fn)}", fn, args[1:], kwargs)
+    else:
+        source = source.child("{}(*{0}, **{1})", f"{calls.title(fn)}", args, kwargs)
+    return vm.world.enter(got, source)
 
 
 def stateless(vm: Any, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -158,13 +158,15 @@ class Rebuilder:
         name = self._let(v, f"{self.constants.name(kind)}({first})")
         for key, item in v.items():
             self.lines.append(f"{name}[{self.value(key)}] = {self.value(item)}")
+        for key, item in getattr(v, "__dict__", {}).items():
+            self.lines.append(f"{name}.__dict__[{key!r}] = {self.value(item)}")
         return name
 
     def _object(self, v: Any, kind: type) -> str:
         """An instance of a Python class, by its contents."""
         if not all(
             b in _BASES or b.__flags__ & (1 << 9) or issubclass(b, Exception) for b in kind.__mro__
-        ) or kind.__module__.startswith("tocha.nn"):
+        ) or kind.__module__.startswith("tocha.nn") or getattr(kind, "of_graph", False):
             raise Unmakeable(v, f"an object of class {kind.__name__} was made, which can't be made again from its parts")
         if isinstance(v, tuple):
             name = self._let(
@@ -326,6 +328,11 @@ def _builtin_method(r: Rebuilder, v: Any) -> str:
     return r._let(v, f"{r.value(v.__self__)}.{v.__name__}")
 
 
+def _slot(r: Rebuilder, v: Any) -> str:
+    """A bound slot, perhaps not that of the object's class: `super` found it."""
+    return r._let(v, f"{r.constants.name(vars(v.__objclass__)[v.__name__])}.__get__({r.value(v.__self__)})")
+
+
 def _partial(r: Rebuilder, v: Any) -> str:
     return r._let(v, f"{r.constants.name(functools.partial)}({r.value(v.func)}, *{r.value(v.args)}, **{r.value(v.keywords)})")
 
@@ -347,7 +354,7 @@ _MAKERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     types.CellType: _cell,
     types.MethodType: _method,
     types.BuiltinFunctionType: _builtin_method,
-    types.MethodWrapperType: _builtin_method,
+    types.MethodWrapperType: _slot,
     functools.partial: _partial,
     super: _super,
     Sizes: _sizes,

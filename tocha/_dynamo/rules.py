@@ -9,7 +9,7 @@ from typing import Any
 
 import tocha
 from tocha import compiler, dtypes, jit
-from tocha._dynamo import calls
+from tocha._dynamo import calls, library
 from tocha._dynamo.calls import rule
 from tocha._dynamo.exc import Break, Restart
 from tocha._dynamo.generators import Generator
@@ -20,6 +20,7 @@ from tocha.autograd import mode
 from tocha.device import Size, device
 from tocha.dtypes import get_default_dtype
 from tocha.nn import Module
+from tocha.overrides import is_tensor_like
 from tocha.tensor import Tensor
 
 
@@ -31,11 +32,11 @@ def _isinstance(vm: Any, args: Any, kwargs: Any) -> Any:
     elif isinstance(args[0], Sizes):
         args = (Size(()), args[1])
     kinds = args[1] if isinstance(args[1], tuple) else (args[1],)
-    if any(
-        calls.python_method(k, "__instancecheck__") and not calls.outside(type(k)) and type(k).__module__ not in ("abc", "typing")
-        for k in kinds
-    ):
-        raise Break("isinstance with a metaclass that has an __instancecheck__ of its own")
+    for i, k in enumerate(kinds):
+        if calls.python_method(k, "__instancecheck__") and not calls.outside(type(k)) and type(k).__module__ not in ("abc", "typing"):
+            if isinstance(args[0], kinds[:i]) or type(args[0]) is k or vm.truth(vm.nested(vm.special(k, "__instancecheck__"), (k, args[0]))):
+                return True
+            return _isinstance(vm, (args[0], kinds[i + 1 :]), {})
     return isinstance(*args)
 
 
@@ -104,9 +105,7 @@ def _vars(vm: Any, args: Any, kwargs: Any) -> Any:
 
 @rule(iter)
 def _iter(vm: Any, args: Any, kwargs: Any) -> Any:
-    if len(args) != 1:
-        raise Break("iter with a sentinel")
-    return vm.iter(args[0])
+    return vm.iter(args[0]) if len(args) == 1 else vm.nested(library.until, args)
 
 
 @rule(next)
@@ -288,15 +287,24 @@ def _autocast(vm: Any, args: Any, kwargs: Any) -> Any:
 
 @rule(autocast.__enter__)
 def _enter_autocast(vm: Any, args: Any, kwargs: Any) -> Any:
-    if vm.world.source_of(args[0]) is not None:
-        raise Break("an autocast from outside what was captured is entered")
-    vm.recorder.enter_autocast(args[0])
+    made = args[0]
+    if vm.world.source_of(made) is not None:
+        made = autocast(*[vm.getattr(made, name) for name in ("device", "fast_dtype", "_enabled", "_cache_enabled")])
+        vm._noted(made)
+        vm.entered[id(made)] = args[0]
+    vm.recorder.enter_autocast(made)
     return args[0]
 
 
 @rule(autocast.__exit__)
 def _exit_autocast(vm: Any, args: Any, kwargs: Any) -> None:
-    vm.recorder.exit_autocast(args[0])
+    last = vm.recorder.contexts[-1:]
+    vm.recorder.exit_autocast(last[0] if last and vm.entered.get(id(last[0])) is args[0] else args[0])
+
+
+@rule(is_tensor_like)
+def _is_tensor_like(vm: Any, args: Any, kwargs: Any) -> bool:
+    return isinstance(args[0], Tensor) or calls.lookup(type(args[0]), "__torch_function__") is not None
 
 
 @rule(mode.is_grad_enabled)

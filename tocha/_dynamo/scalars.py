@@ -82,7 +82,7 @@ def _float(vm: Any, args: Any, kwargs: Any) -> Any:
         return Scalar(made.t.to(dtypes.float64))
     if len(args) == 1 and isinstance(args[0], Scalar):
         return Scalar(args[0].t.to(dtypes.float64))
-    return vm.call_native(float, args, kwargs)
+    return _converted(vm, float, args, kwargs)
 
 
 @rule(int)
@@ -93,4 +93,9 @@ def _int(vm: Any, args: Any, kwargs: Any) -> Any:
         if args[0].t._a.dtype.kind == "f":
             raise Break("int() of a float that exists only when the graph runs", REMEDY)
         return Scalar(args[0].t.to(dtypes.int64))
-    return vm.call_native(int, args, kwargs)
+    return _converted(vm, int, args, kwargs)
+
+
+def _converted(vm: Any, kind: type, args: Any, kwargs: Any) -> Any:
+    method = vm.special(args[0], f"__{kind.__name__}__") if len(args) == 1 else None
+    return vm.call_native(kind, args, kwargs) if method is None else vm.nested(method, args)

@@ -353,7 +353,7 @@ class _Attempt:
         if mode.is_grad_enabled() != recorder.grad:
             rebuilder.lines.append(f"{rebuilder.constants.name(set_grad_mode)}({mode.is_grad_enabled()})")
         for context in still_open:
-            rebuilder.lines.append(f"{rebuilder.value(context)}.__enter__()")
+            rebuilder.lines.append(f"{rebuilder.value(tracer.entered.get(id(context), context))}.__enter__()")
         epilogue, text = rebuilder.compile(result)
         prologue = self.guards.compile(rebuilder.given)
         where = "" if what == "return" else tracer.frames[-1].where()

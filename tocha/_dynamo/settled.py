@@ -8,6 +8,7 @@ known to depend on such words alone is asked in Python as before.
 
 from __future__ import annotations
 
+import builtins
 import types
 import weakref
 from typing import Any
@@ -39,7 +40,7 @@ class Settled:
         for root in guards.roots:
             if root.constants:
                 value = root.constants[0]
-                self._walk(root, value, type(value) is not dict)  # globals change all the time
+                self._walk(root, value, type(value) is not dict or value is vars(builtins))  # globals change all the time
             elif root.template == "local":
                 self._walk(root, local, False)
 
@@ -110,6 +111,8 @@ class Settled:
             return kind is tuple or (words.add_dict(value) if kind is dict else kind is list and words.add_list(value))
         if condition == "{v}.__dict__[{c0}] is {c1}":
             return isinstance(value, type) and words.add_version(value)
+        if condition == g.SAME_ITEM:
+            return kind is dict and words.add_dict(value)
         if condition == g.SAME_CODE and kind is types.FunctionType:  # nobody can set __globals__
             return words.add_field(value, "__code__")
         if condition in ("not {v}.__defaults__", "not {v}.__kwdefaults__") and kind is types.FunctionType:

@@ -38,7 +38,7 @@ class Captured:
 
     def __init__(
         self, vm: Any, op: str, fn: Any, args: tuple[Any, ...], fresh: Iterable[Tensor] = (), clone: bool = False, watched: Any = None,
-        shares: bool = False,
+        shares: bool = False, kwargs: Any = None,
     ) -> None:  # fmt: skip
         recorder = vm.recorder
         recorder.kept += fresh
@@ -49,17 +49,17 @@ class Captured:
         self.scope = Scope(recorder.nodes)
         for t in fresh:
             self.scope.input(t)
-        self.leaves, self.spec = tree_flatten(self.run(fn, args))
+        self.leaves, self.spec = tree_flatten(self.run(fn, args, kwargs))
         self.outer = {id(b) for b, _ in self.before} | recorder.outer
         with recorder.subgraph(self.scope):
             self.leaves = [self._separate(op, x, self.outer, clone) for x in self.leaves]
         if not shares:
             self.close(self.leaves)
 
-    def run(self, fn: Any, args: tuple[Any, ...]) -> Any:
+    def run(self, fn: Any, args: tuple[Any, ...], kwargs: Any = None) -> Any:
         """Run a function into the graph."""
         with self.vm.recorder.subgraph(self.scope):
-            return self.vm.nested(fn, args)
+            return self.vm.nested(fn, args, kwargs)
 
     def close(self, returned: list[Any]) -> None:
         """What the graph returns; it ends here."""

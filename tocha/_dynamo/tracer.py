@@ -16,7 +16,7 @@ from tocha._dynamo.bytecode import decode
 from tocha._dynamo.exc import Break, Refused, Restart
 from tocha._dynamo.frame import NULL, PUSHED, Frame, bind, is_generator
 from tocha._dynamo.generators import Generator
-from tocha._dynamo.guards import check_is
+from tocha._dynamo.guards import SAME_ITEM, check_is
 from tocha._dynamo.recorder import REMEDY
 from tocha._dynamo.sizes import VaryingSize
 from tocha._dynamo.world import COPIED, DELETED, Known, Unentered, World
@@ -49,6 +49,8 @@ class Tracer(Attributes):
         self.nesting = 0
         self.made_at: dict[int, int] = {}
         self.generators: list[Generator] = []
+        self.raised: dict[int, BaseException] = {}  # by the program, which may catch them
+        self.entered: dict[int, Any] = {}  # autocasts from before, by ids of those entered for them
         self.layers: dict[int, Module] = {}  # made in the trace
 
     # ---- running
@@ -87,7 +89,9 @@ class Tracer(Attributes):
         handled = any(decode(f.code).handlers[f.ip - 1] is not None for f in self.frames[self._base :])
         if self.nesting == 0 and not handled:
             raise Break(f"raises {type(error).__name__}: {error}") from error
-        if name not in ("RAISE_VARARGS", "RERAISE") and not isinstance(error, _PLAIN_ERRORS):
+        if name in ("RAISE_VARARGS", "RERAISE", "YIELD_VALUE"):
+            self.raised[id(error)] = error
+        elif id(error) not in self.raised and not isinstance(error, _PLAIN_ERRORS):
             raise Break(f"raises {type(error).__name__}: {error}") from error
         super().unwind(error)
 
@@ -134,6 +138,7 @@ class Tracer(Attributes):
             return self.world.enter(value, self._globals(f).item(name))
         self._globals(f).check(f"has no global {name}", "{c0} not in {v}", name)
         if name in f.builtins:
+            self.world.constant(f.builtins, "builtins").check(f"{name} is as it was", SAME_ITEM, name, f.builtins[name])
             return f.builtins[name]
         raise NameError(f"name '{name}' is not defined", name=name)
 
@@ -211,6 +216,8 @@ class Tracer(Attributes):
         method = self.special(container, "__contains__")
         if method is not None:
             return self.truth(self.nested(method, (container, item)))
+        if type(container) in (list, tuple) and not self.opaque(container) and calls.compares_in_python((container, item)):
+            return any(self.same(item, v) or self.truth(self.operate(operator.eq, v, item)) for v in container)
         if self.opaque(container) or calls.compares_in_python(container) or calls.compares_in_python(item):
             raise Break(f"`in` on a {type(container).__name__}")
         return item in container
@@ -282,7 +289,7 @@ class Tracer(Attributes):
         if self.opaque(value):
             raise Break(f"iteration over a {type(value).__name__}")
         if self.special(value, "__getitem__") is not None and not isinstance(value, Tensor):
-            raise Break(f"iteration over a {type(value).__name__} by position")
+            return self.nested(library.by_position, (value,))
         return iter(value)
 
     def next(self, iterator: Any) -> Any:
@@ -324,6 +331,8 @@ class Tracer(Attributes):
             isinstance(value, BaseException) and calls.is_data(value.args) and not calls.python_made(type(value))
         ):
             method = self.special(value, name)
+            if method is None and name != "__repr__" and not any(more) and calls.lookup(type(value), name) is vars(object)[name]:
+                return self.text("__str__" if name == "__format__" else "__repr__", value)
             if method is None or isinstance(value, Tensor):
                 raise Break(f"text of a {type(value).__name__}")
             return self.nested(method, (value, *more))

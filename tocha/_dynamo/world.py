@@ -146,6 +146,9 @@ class World:
         if is_bound(value):
             own = self.enter(value.__self__, source.attribute("__self__"))
             source.check(f"is named {value.__name__}", "{v}.__name__ == {c0}", value.__name__)
+            if kind is types.MethodWrapperType:  # `super` may have found it
+                source.check(f"is of {value.__objclass__.__name__}", "{v}.__objclass__ is {c0}", value.__objclass__)
+                return self.remember(value, vars(value.__objclass__)[value.__name__].__get__(own), source)
             return self.remember(value, getattr(own, value.__name__), source)
         if kind is functools.partial:
             parts = [self.enter(getattr(value, n), source.attribute(n)) for n in ("func", "args", "keywords")]

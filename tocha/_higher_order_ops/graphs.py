@@ -82,8 +82,8 @@ def function(spec: FunctionSpec, forward_graph: Any, backward_graph: Any, operan
 
 
 class TransformSpec(NamedTuple):
-    """A transform of torch.func: its name and options, the leaves of the arguments that are no tensors, and the structures of arguments and
-    of the function's result."""
+    """A transform of torch.func: its name and options, the leaves of the arguments (... for tensors), and the structures of arguments
+    ((positional, keyword), a jvp's tangents) and of the function's result."""
 
     name: str
     options: tuple[tuple[str, Any], ...]
@@ -95,19 +95,42 @@ class TransformSpec(NamedTuple):
         return f"<{self.name} {dict(self.options)}>"
 
 
-def apply_transform(spec: TransformSpec, graph: Any, tensors: Sequence[Tensor], others: Sequence[Tensor]) -> Any:
+def apply_transform(spec: TransformSpec, graph: Any, tensors: Sequence[Tensor], others: Sequence[Any]) -> Any:
     """The transformed graph's result."""
     from tocha import func
 
-    def function(*args: Any) -> Any:
-        given = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
+    def function(*args: Any, **kwargs: Any) -> Any:
+        given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
         return tree_unflatten(list(graph.forward(*given, *others)), spec.result)
 
-    left = iter(tensors)
-    leaves = [next(left) if x is None else x for x in spec.leaves]
-    return getattr(func, spec.name)(function, **dict(spec.options))(*tree_unflatten(leaves, spec.arguments))
+    left, transform, options = iter(tensors), getattr(func, spec.name), dict(spec.options)
+    (args, kwargs), more = tree_unflatten([next(left) if x is ... else x for x in spec.leaves], spec.arguments)
+    if spec.name == "jvp":
+        return transform(function, args, more, **options)
+    if spec.name in ("vjp", "linearize"):
+        return transform(function, *args, **options)
+    return transform(function, **options)(*args, **kwargs)
 
 
-def transform(spec: TransformSpec, graph: Any, tensors: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The tensors in the transformed graph's result."""
-    return tensors_of(tree_leaves(apply_transform(spec, graph, tensors, others)))
+def transform(spec: TransformSpec, graph: Any, tensors: tuple[Tensor, ...], others: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The tensors in the transformed graph's result, and the function beside a vjp's or a linearization's."""
+    return results_of(apply_transform(spec, graph, tensors, others))
+
+
+class Structure(NamedTuple):
+    """The structure of arguments, as an argument of a node."""
+
+    spec: Any
+
+    def __repr__(self) -> str:
+        return "<arguments>"
+
+
+def pull(function: Any, structure: Structure, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The tensors in what a function that `transform` gave returns."""
+    return results_of(function(*tree_unflatten(list(leaves), structure.spec)))
+
+
+def results_of(result: Any) -> tuple[Any, ...]:
+    """Its tensors and functions."""
+    return tuple([x for x in tree_leaves(result) if isinstance(x, Tensor) or callable(x)])

@@ -10,7 +10,7 @@ from tocha.device import Size
 from tocha.distributions import constraints
 from tocha.distributions.dirichlet import Dirichlet
 from tocha.distributions.exp_family import ExponentialFamily
-from tocha.distributions.utils import broadcast_all, from_data
+from tocha.distributions.utils import broadcast_all
 
 __all__ = ["Beta"]
 
@@ -24,7 +24,7 @@ class Beta(ExponentialFamily):
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
         if isinstance(concentration1, Number) and isinstance(concentration0, Number):
-            both = from_data([float(concentration1), float(concentration0)])  # type: ignore[arg-type]
+            both = tocha.tensor([float(concentration1), float(concentration0)])  # type: ignore[operator]
         else:
             both = tocha.stack(broadcast_all(concentration1, concentration0), -1)
         self._dirichlet = Dirichlet(both, validate_args=validate_args)

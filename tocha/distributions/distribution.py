@@ -6,6 +6,8 @@ import warnings
 from typing import Any
 
 import tocha
+from tocha._checks import _check_tensor_all
+from tocha.compiler import is_compiling
 from tocha.device import Size
 from tocha.distributions import constraints
 from tocha.distributions.utils import lazy_property
@@ -55,7 +57,10 @@ class Distribution:
             if name not in self.__dict__ and isinstance(getattr(type(self), name), lazy_property):
                 continue
             value = getattr(self, name)
-            if not constraint.check(value).all():
+            valid = constraint.check(value)
+            if is_compiling():  # where the graph finds it isn't, this runs again, outside of it
+                _check_tensor_all(valid)
+            elif not valid.all():
                 raise ValueError(
                     f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of distribution {self!r} to "
                     f"satisfy the constraint {constraint!r}, but found invalid values:\n{value}"
@@ -188,7 +193,10 @@ class Distribution:
             return
         if support is None:
             raise AssertionError("support is unexpectedly None")
-        if not support.check(value).all():
+        valid = support.check(value)
+        if is_compiling():
+            _check_tensor_all(valid)
+        elif not valid.all():
             raise ValueError(
                 f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) to be within the support ({support!r}) of "
                 f"the distribution {self!r}, but found invalid values:\n{value}"

@@ -8,7 +8,6 @@ from typing import Any
 
 import tocha
 from tocha.nn import functional as F
-from tocha.ops.creation import tensor as from_data
 from tocha.overrides import is_tensor_like
 
 __all__ = [
@@ -30,7 +29,7 @@ def broadcast_all(*values: Any) -> tuple[Any, ...]:
             if isinstance(v, tocha.Tensor):
                 options = {"dtype": v.dtype, "device": v.device}
                 break
-        values = tuple(v if is_tensor_like(v) else from_data(v, **options) for v in values)
+        values = tuple(v if is_tensor_like(v) else tocha.tensor(v, **options) for v in values)  # type: ignore[operator]
     return tuple(tocha.broadcast_tensors(*values))
 
 

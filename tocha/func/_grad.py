@@ -91,6 +91,11 @@ def _gradients(outs: list[Tensor], xs: list[Tensor], cotangents: list[Any], keep
     return [up(g, through) for g in grads]
 
 
+def _detached(aux: Any) -> Any:
+    """Tensors beside a result, without a history."""
+    return tree_map(lambda a: a.detach() if isinstance(a, Tensor) else a, aux)
+
+
 def _split_args(args: tuple[Any, ...], argnums: Any) -> tuple[tuple[int, ...], list[Any]]:
     numbers = argnums if isinstance(argnums, tuple) else (argnums,)
     for n in numbers:
@@ -124,7 +129,7 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
         value = out if keep else out.detach()
         if not has_aux:
             return given, value
-        return given, (value, aux if keep else tree_map(lambda a: a.detach() if isinstance(a, Tensor) else a, aux))
+        return given, (value, aux if keep else _detached(aux))
 
     return wrapped
 
@@ -163,7 +168,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         return tuple(result)
 
     shown = tree_unflatten([o if keep else o.detach() for o in outs], out_spec)
-    return (shown, pull_back, aux) if has_aux else (shown, pull_back)
+    return (shown, pull_back, aux if keep else _detached(aux)) if has_aux else (shown, pull_back)
 
 
 @contextlib.contextmanager
@@ -205,7 +210,7 @@ def jvp(
         shown = [o if keep else o.detach() for o in outs]
         pushed = pushed if keep else tuple(p.detach() for p in pushed)
     result = (tree_unflatten(shown, out_spec), tree_unflatten(pushed, out_spec))
-    return (*result, aux) if has_aux else result
+    return (*result, aux if keep else _detached(aux)) if has_aux else result
 
 
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
