@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import tocha
 from tocha.nn import functional as F
@@ -45,73 +45,66 @@ __all__ = [
 ]
 
 
-def _inplace(module: Module, *shown: str) -> str:
-    """Arguments for a repr: the attributes `shown`, then `inplace=True` if set."""
-    parts = [f"{name}={getattr(module, name)}" for name in shown]
-    if module.inplace:
-        parts.append("inplace=True")
-    return ", ".join(parts)
-
-
-class Threshold(Module):
-    """`x` where `x > threshold`, else `value`."""
-
-    __constants__ = ["threshold", "value", "inplace"]
-
-    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
-        super().__init__()
-        self.threshold = threshold
-        self.value = value
-        self.inplace = inplace
-
-    def forward(self, input: Any) -> Any:
-        """Same shape as the input."""
-        return F.threshold(input, self.threshold, self.value, self.inplace)
-
-    def extra_repr(self) -> str:
-        return _inplace(self, "threshold", "value")
-
-
-class ReLU(Module):
-    """`max(x, 0)`."""
+class _Overwriting(Module):
+    """An activation that may take its input's memory; its repr has the attributes `_shown`, then `inplace=True` if set."""
 
     __constants__ = ["inplace"]
+    _shown: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
         self.inplace = inplace
 
+    def extra_repr(self) -> str:
+        parts = [f"{name}={getattr(self, name)}" for name in self._shown]
+        return ", ".join([*parts, "inplace=True"] if self.inplace else parts)
+
+
+class Threshold(_Overwriting):
+    """`x` where `x > threshold`, else `value`."""
+
+    __constants__ = ["threshold", "value", "inplace"]
+    _shown = ("threshold", "value")
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
+        super().__init__(inplace)
+        self.threshold = threshold
+        self.value = value
+
+    def forward(self, input: Any) -> Any:
+        """Same shape as the input."""
+        return F.threshold(input, self.threshold, self.value, self.inplace)
+
+
+class ReLU(_Overwriting):
+    """`max(x, 0)`."""
+
     def forward(self, input: Any) -> Any:
         """Same shape as the input."""
         return F.relu(input, inplace=True) if self.inplace else F.relu(input)
 
-    def extra_repr(self) -> str:
-        return _inplace(self)
 
-
-class RReLU(Module):
+class RReLU(_Overwriting):
     """Leaky ReLU with a slope drawn from [lower, upper] in training, else their mean (Xu et al. 2015)."""
 
     __constants__ = ["lower", "upper", "inplace"]
+    _shown = ("lower", "upper")
 
     def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
-        super().__init__()
+        super().__init__(inplace)
         self.lower = lower
         self.upper = upper
-        self.inplace = inplace
 
     def forward(self, input: Any) -> Any:
         """Same shape as the input."""
         return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
 
-    def extra_repr(self) -> str:
-        return _inplace(self, "lower", "upper")
 
-
-class Hardtanh(Module):
+class Hardtanh(_Overwriting):
     """`x` limited to [min_val, max_val]."""
 
     __constants__ = ["min_val", "max_val", "inplace"]
+    _shown: ClassVar[tuple[str, ...]] = ("min_val", "max_val")
 
     def __init__(
         self,
@@ -121,7 +114,7 @@ class Hardtanh(Module):
         min_value: float | None = None,
         max_value: float | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(inplace)
         if min_value is not None:
             warnings.warn(
                 "keyword argument `min_value` is deprecated and rename to `min_val`",
@@ -138,7 +131,6 @@ class Hardtanh(Module):
             max_val = max_value
         self.min_val = min_val
         self.max_val = max_val
-        self.inplace = inplace
         if self.max_val <= self.min_val:
             raise AssertionError(f"max_val ({self.max_val}) must be greater than min_val ({self.min_val})")
 
@@ -146,18 +138,14 @@ class Hardtanh(Module):
         """Same shape as the input."""
         return F.hardtanh(input, self.min_val, self.max_val, self.inplace)
 
-    def extra_repr(self) -> str:
-        return _inplace(self, "min_val", "max_val")
-
 
 class ReLU6(Hardtanh):
     """`min(max(x, 0), 6)`."""
 
+    _shown = ()
+
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(0.0, 6.0, inplace)
-
-    def extra_repr(self) -> str:
-        return _inplace(self)
 
 
 class Sigmoid(Module):
@@ -190,38 +178,20 @@ class Tanh(Module):
         return tocha.tanh(input)
 
 
-class SiLU(Module):
+class SiLU(_Overwriting):
     """`x · sigmoid(x)`, also known as swish."""
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Any) -> Any:
         """Same shape as the input."""
         return F.silu(input, inplace=self.inplace)
 
-    def extra_repr(self) -> str:
-        return _inplace(self)
 
-
-class Mish(Module):
+class Mish(_Overwriting):
     """`x · tanh(softplus(x))` (Misra 2019)."""
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Any) -> Any:
         """Same shape as the input."""
         return F.mish(input, inplace=self.inplace)
-
-    def extra_repr(self) -> str:
-        return _inplace(self)
 
 
 class Hardswish(Module):
@@ -238,57 +208,42 @@ class Hardswish(Module):
         return F.hardswish(input, self.inplace)
 
 
-class ELU(Module):
+class ELU(_Overwriting):
     """`x` where positive, else `alpha·(exp(x) − 1)` (Clevert et al. 2015)."""
 
     __constants__ = ["alpha", "inplace"]
+    _shown = ("alpha",)
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        super().__init__()
+        super().__init__(inplace)
         self.alpha = alpha
-        self.inplace = inplace
 
     def forward(self, input: Any) -> Any:
         """Same shape as the input."""
         return F.elu(input, self.alpha, self.inplace)
 
-    def extra_repr(self) -> str:
-        return _inplace(self, "alpha")
 
-
-class CELU(Module):
+class CELU(_Overwriting):
     """`max(0, x) + min(0, alpha·(exp(x/alpha) − 1))` (Barron 2017)."""
 
     __constants__ = ["alpha", "inplace"]
+    _shown = ("alpha",)
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        super().__init__()
+        super().__init__(inplace)
         self.alpha = alpha
-        self.inplace = inplace
 
     def forward(self, input: Any) -> Any:
         """Same shape as the input."""
         return F.celu(input, self.alpha, self.inplace)
 
-    def extra_repr(self) -> str:
-        return _inplace(self, "alpha")
 
-
-class SELU(Module):
+class SELU(_Overwriting):
     """Self-normalising ELU with fixed constants (Klambauer et al. 2017)."""
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Any) -> Any:
         """Same shape as the input."""
         return F.selu(input, self.inplace)
-
-    def extra_repr(self) -> str:
-        return _inplace(self)
 
 
 class GLU(Module):
@@ -342,22 +297,19 @@ class Hardshrink(Module):
         return f"{self.lambd}"
 
 
-class LeakyReLU(Module):
+class LeakyReLU(_Overwriting):
     """`x` where positive, else `negative_slope · x`."""
 
     __constants__ = ["negative_slope", "inplace"]
+    _shown = ("negative_slope",)
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
-        super().__init__()
+        super().__init__(inplace)
         self.negative_slope = negative_slope
-        self.inplace = inplace
 
     def forward(self, input: Any) -> Any:
         """Same shape as the input."""
         return F.leaky_relu(input, self.negative_slope, self.inplace)
-
-    def extra_repr(self) -> str:
-        return _inplace(self, "negative_slope")
 
 
 class LogSigmoid(Module):
