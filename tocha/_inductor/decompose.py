@@ -7,7 +7,7 @@ primitive of several outputs gives a list of them. Half types are computed in fl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,24 +32,25 @@ _FLOAT32 = np.dtype(np.float32)
 
 def decompose(graph: Graph) -> None:
     """Replace the nodes that have a rule."""
+    rewrite(graph, _RULES)
+
+
+def rewrite(graph: Graph, rules: Mapping[str, Callable[[Graph, Node], Values]]) -> None:
+    """Put what a rule returns in the place of each node of its primitive: a node, a list for one with several outputs, None for no change."""
     for node in list(graph.nodes):
-        rule = _RULES.get(prim_name(node))
+        rule = rules.get(prim_name(node))
         if rule is None:
             continue
         with graph.inserting_before(node):
             values = rule(graph, node)
+        if isinstance(values, list):
+            for part in list(node.users):
+                part.replace_all_uses_with(values[part.args[1]])
+                graph.erase_node(part)
+        elif values is not None:
+            node.replace_all_uses_with(values)
         if values is not None:
-            _replace(graph, node, values)
-
-
-def _replace(graph: Graph, node: Node, values: Node | list[Node]) -> None:
-    if isinstance(values, Node):
-        node.replace_all_uses_with(values)
-    else:
-        for part in list(node.users):
-            part.replace_all_uses_with(values[part.args[1]])
-            graph.erase_node(part)
-    graph.erase_node(node)
+            graph.erase_node(node)
 
 
 class _Maker:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from tocha._inductor.decompose import decompose
+from tocha._inductor.decompose import decompose, rewrite
 from tocha._inductor.nodes import kind_of, own_of, prim_name, shape_of
 from tocha.aot import run
 from tocha.backends.meta import MetaArray
@@ -15,22 +14,12 @@ from tocha.prims.move import clone
 
 def simplify(graph: Graph) -> None:
     """Change `graph` in place; what it computes stays."""
-    for node in list(graph.nodes):
-        rewrite = _REWRITES.get(prim_name(node))
-        if rewrite is not None:
-            _rewrite(graph, node, rewrite)
+    rewrite(graph, _REWRITES)
     decompose(graph)
     _merge_equal(graph)
     _skip_copies(graph)
     _own_outputs(graph)
     graph.eliminate_dead_code()
-
-
-def _rewrite(graph: Graph, node: Node, rewrite: Callable[[Graph, Node], Node]) -> None:
-    with graph.inserting_before(node):
-        new = rewrite(graph, node)
-    node.replace_all_uses_with(new)
-    graph.erase_node(node)
 
 
 def _call(graph: Graph, target: Any, args: tuple[Any, ...], value: MetaArray) -> Node:
