@@ -38,7 +38,8 @@ MORE = {
 }  # fmt: skip
 NUMBERED = {
     "x.sum(0)": "Sum", "x.mean(0)": "Mean", "x.prod(0)": "Prod", "x ** x": "Pow", "x.clamp(min=0)": "Clamp",
-    "x.median(0)[0]": "Median", "x.nanmedian(0)[0]": "Nanmedian", "x[None].squeeze(0)": "Squeeze", "x % x": "Remainder", "torch.lerp(x, x, x)": "Lerp",
+    "x.median(0)[0]": "Median", "x.nanmedian(0)[0]": "Nanmedian", "x[None].squeeze(0)": "Squeeze", "x % x": "Remainder",
+    "torch.lerp(x, x, x)": "Lerp",
     "F.max_pool1d(c, 2)": "Squeeze", "F.avg_pool1d(c, 2)": "Squeeze",
 }  # fmt: skip
 

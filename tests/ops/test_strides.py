@@ -111,3 +111,41 @@ def test_channels_last_survives_joining():
     x = torch.rand(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
     assert torch.cat([x, x], 1).is_contiguous(memory_format=torch.channels_last)
     assert x.to("meta").stride() == x.stride()
+
+
+ROWS, COLUMNS = (6, 1), (1, 4)
+LAYOUTS = {
+    "t": lambda: torch.rand(6, 4).t(),
+    "c": lambda: torch.rand(4, 6),
+    "channels": lambda: torch.rand(2, 3, 4, 6).to(memory_format=torch.channels_last),
+    "volumes": lambda: torch.rand(2, 3, 2, 4, 6).to(memory_format=torch.channels_last_3d),
+    "turned": lambda: torch.rand(6, 4, 3, 2).permute(3, 2, 1, 0),
+}
+MEASURED = [
+    *(("t", f"x.{call}", COLUMNS) for call in ("sort()[0]", "sort(0)[1]", "argsort()", "index_fill(0, I, 1.0)")),
+    *(("t", f"x.{call}", ROWS) for call in ("index_add(0, I, x[:1])", "index_copy(0, I, x[:1])", "topk(6)[0]", "gather(0, x.long())")),
+    *(("t", f"torch.{call}", COLUMNS) for call in ("complex(x, x)", "polar(x, x)", "fft.fftn(x)", "index_put(x, (I,), torch.tensor(1.0))")),
+    *(("c", f"torch.fft.{call}", s) for call, s in (("fft(x, dim=0)", COLUMNS), ("fft(x)", ROWS), ("rfft(x, dim=0)", (1, 3)))),
+    ("turned", "torch.fft.rfft2(x)", (16, 32, 4, 1)), ("turned", "F.pad(x, (1, 1))", (96, 32, 8, 1)), ("t", "F.batch_norm(x, O, O)", ROWS),
+    ("volumes", "F.pad(x, (1, 1))", (192, 1, 96, 24, 3)),
+    *(
+        ("channels", call, strides)
+        for call, strides in (
+            ("torch.fft.rfft(x)", (48, 4, 12, 1)), ("torch.fft.irfftn(x + 0j)", (120, 10, 30, 1)), ("F.pad(x, (1, 1))", (96, 1, 24, 3)),
+            ("F.pad(x, (1, 1, 1, 1), mode='reflect')", (144, 1, 24, 3)), ("F.pad(x, (1, 1, 1, 1), mode='circular')", (144, 48, 8, 1)),
+            ("F.interpolate(x, scale_factor=2)", (288, 1, 36, 3)), ("F.interpolate(x, scale_factor=2, mode='bilinear')", (288, 1, 36, 3)),
+            ("F.max_pool2d(x, 2)", (18, 1, 9, 3)), ("F.avg_pool2d(x, 2)", (18, 1, 9, 3)), ("F.adaptive_max_pool2d(x, 3)", (27, 1, 9, 3)),
+            ("F.layer_norm(x, (6,))", (72, 24, 6, 1)), ("F.group_norm(x, 3)", (72, 1, 18, 3)),
+        )
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("layout", "expression", "strides"), MEASURED)
+def test_measured_orders(layout, expression, strides):
+    x = LAYOUTS[layout]()
+    names = {"torch": torch, "F": torch.nn.functional, "I": torch.tensor([0]), "O": torch.ones(6)}
+    got = eval(expression, {**names, "x": x})
+    assert got.stride() == strides
+    expected = eval(expression, {**names, "x": x.contiguous()})
+    torch.testing.assert_close(got, expected)

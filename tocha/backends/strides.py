@@ -101,15 +101,87 @@ def settled(result: Any, operands: Sequence[Any], xp: Any, common: Any = None) -
 #: Primitives whose results are row-major in torch whatever their inputs are (`sum` and `mean` see to it themselves); those in the second
 #: set keep channels_last memory.
 ROW_MAJOR = frozenset((
-    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "cummax", "cummin", "cumprod", "cumsum", "kthvalue", "log_softmax",
+    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "cummax", "cummin", "cumprod", "cumsum", "gather", "kthvalue", "log_softmax",
     "logcumsumexp", "logsumexp", "max_dim", "median_dim", "min_dim", "mode", "nanmedian_dim", "prod", "repeat", "softmax", "stack",
     "std", "topk", "tril", "triu", "var", "vector_norm",
 ))  # fmt: skip
-_ROWS_OR_CHANNELS = frozenset(("cat", "rms_norm", "roll", "standardize"))
+_ROWS_OR_CHANNELS = frozenset(("batch_norm_given", "cat", "rms_norm", "roll", "standardize"))
+
+#: Primitives whose results lie in memory as pointwise ones would; and those whose results lie as their input does where that is channels_last,
+#: by the ranks at which they do so.
+_AS_OPERANDS = frozenset(("argsort", "complex", "index_put", "polar", "sort"))
+_AS_CHANNELS = {
+    **dict.fromkeys(("constant_pad", "max_pool", "max_pool_coded", "max_pool_values", "resample"), (4, 5)),
+    **dict.fromkeys(("adaptive_max_pool", "avg_pool"), (4,)),
+}  # fmt: skip
+
+
+#: Fourier transforms, whose transformed dimensions are inmost.
+_TRANSFORMS = frozenset(("fft_c2c", "fft_c2r", "fft_r2c"))
+
+
+def as_operands(name: str, results: Any, operands: Sequence[Any], params: dict[str, Any]) -> Any:
+    """What a primitive's kernel gave (an array, or several), in the memory order that torch gives it for these operands."""
+    if name in _TRANSFORMS:
+        place = lambda a: _transformed(a, operands[0].strides, params["dims"], name != "fft_c2c")  # noqa: E731
+        return tuple(map(place, results)) if isinstance(results, (tuple, list)) else place(results)
+    if name in _AS_OPERANDS:
+        given = [x for x in operands if x is not None] if name in ("complex", "polar") else operands[:1]
+        if not uneven(given):
+            return results
+        place = lambda a: _laid(a, result_strides(a.shape, a.dtype.itemsize, given))  # noqa: E731
+    elif name in _AS_CHANNELS and operands[0].ndim in _AS_CHANNELS[name]:
+        if operands[0].flags.c_contiguous or not _channels_last(operands[0]):
+            return results
+        mode = params["specs"][0][0] if name == "resample" else ""
+        if mode == "circular" or (mode == "area" and operands[0].ndim == 5):
+            return results
+        place = _in_channels
+    else:
+        return results
+    return tuple(map(place, results)) if isinstance(results, (tuple, list)) else place(results)
+
+
+def _transformed(a: Any, strides: Shape, dims: Shape, halved: bool) -> Any:
+    """By the input's strides, transformed dimensions inside of others and one of half a spectrum inside of all."""
+    order = sorted(range(a.ndim), key=lambda d: (d in dims, halved and d == dims[-1], -strides[d]))
+    want, step = [0] * a.ndim, a.dtype.itemsize
+    for d in reversed(order):
+        want[d] = step
+        step *= a.shape[d]
+    return _laid(a, tuple(want))
+
+
+def _in_channels(a: Any) -> Any:
+    n, c, *spatial = a.shape
+    outer, *inner, last = contiguous_strides((n, *spatial, c), a.dtype.itemsize)
+    return _laid(a, (outer, last, *inner))
+
+
+def _laid(a: Any, want: Shape) -> Any:
+    """The array, or a copy of it, with these strides (where there is more than one element)."""
+    if all(n == 1 or have == wanted for n, have, wanted in zip(a.shape, a.strides, want, strict=True)):
+        return a
+    if isinstance(a, MetaArray):
+        return a.with_strides(want)
+    order = sorted(range(a.ndim), key=lambda d: -want[d])
+    return a.transpose(order).copy().transpose([order.index(d) for d in range(a.ndim)])
 
 
 def in_rows(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """A kernel (or its native form) whose results get the memory order that torch gives them: itself, where that is its own affair."""
+    if name in _AS_OPERANDS or name in _AS_CHANNELS or name in _TRANSFORMS:
+
+        @functools.wraps(function)
+        def follow(*args: Any, **kwargs: Any) -> Any:
+            got = function(*args, **kwargs)
+            if got is None:
+                return None
+            if isinstance(args[0], (list, tuple)):  # a native form
+                return as_operands(name, got, *args)
+            return as_operands(name, got, args[1:], kwargs)
+
+        return follow
     if name not in ROW_MAJOR and name not in _ROWS_OR_CHANNELS:
         return function
     channels = name in _ROWS_OR_CHANNELS

@@ -43,6 +43,8 @@ def _layer_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None, bia
     _floating("layer_norm", input)
     wanted = _normalized_shape("layer_norm", input, normalized_shape, weight, bias)
     n = input._a.ndim
+    if n > 3 and not input._a.flags.c_contiguous:
+        input = input.contiguous()  # the result is row-major in torch, from channels_last memory too
     return prims.standardize(
         input, weight, bias, shape=input._a.shape, axes=tuple(range(n - len(wanted), n)), affine=wanted, eps=eps
     )
@@ -289,7 +291,7 @@ def instance_norm(
         return prims.batch_norm_given(input, weight, bias, running_mean, running_var, eps=eps)
     if rest == 1:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
-    out, mean, var = prims.standardize(input, weight, bias, shape=(n, c, rest), axes=(2,), affine=(c, 1), eps=eps)
+    out, mean, var = prims.standardize(input.contiguous(), weight, bias, shape=(n, c, rest), axes=(2,), affine=(c, 1), eps=eps)
     if n and (running_mean is not None or running_var is not None):
         _update_running(running_mean, mean.detach().reshape(n, c).sum(0) / n, momentum)
         _update_running(running_var, var.detach().reshape(n, c).sum(0) * (rest / (rest - 1) / n), momentum)

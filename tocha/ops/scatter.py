@@ -11,7 +11,7 @@ from tocha import dtypes
 from tocha.dispatch.inplace import overlaps_itself
 from tocha.dispatch.overlap import check_in_place
 from tocha.dispatch.registry import op
-from tocha.ops.arguments import Number, check_tensor, scalar_of, wrap_dim
+from tocha.ops.arguments import Number, check_tensor, scalar_of, settle, wrap_dim
 from tocha.ops.creation import make
 from tocha.ops.indexing import (
     INDEX_TYPES,
@@ -210,7 +210,7 @@ def _write_slices(input: Tensor, dim: int, index: Tensor, source: Any, accumulat
     value = _check_slices(input, d, i, check_tensor(source, name, "source", 4), name)
     error = RuntimeError if name == "index_add" and input._a.ndim > 1 else IndexError
     check_range(i, (input._a.shape or (1,))[d], d, error=error)
-    lifted = _lifted(input)[0]
+    lifted = _lifted(input)[0].contiguous()  # so the result is row-major, as in torch
     return _restored(prims.index_put(lifted, value, i, dims=(d,), accumulate=accumulate), input)
 
 
@@ -236,7 +236,8 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 @op("torch method")
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """Slices at the indices filled with a number or 0-d tensor (torch docs: Tensor.index_fill)."""
-    return masked_fill(input, _fill_mask(input, dim, index, value), value)
+    out = masked_fill(input, _fill_mask(input, dim, index, value), value)
+    return settle(out, input)
 
 
 @op("method")
