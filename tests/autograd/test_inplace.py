@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import tocha as torch
@@ -413,3 +415,21 @@ def test_what_others_saved_of_an_operand_still_may_not_change():
     y.index_reduce_(0, torch.tensor([0]), source, "prod")
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
+
+
+INDICES: dict[str, Any] = {
+    "max": lambda x: x.max(-1), "sort": lambda x: x.sort(-1), "topk": lambda x: x.topk(2), "median": lambda x: x.median(-1),
+    "kthvalue": lambda x: x.kthvalue(2), "mode": lambda x: x.mode(), "cummin": lambda x: x.cummin(-1),
+    "max_pool1d": lambda x: torch.nn.functional.max_pool1d(x[None], 2, return_indices=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_indices_that_backward_reads_may_not_change(name: str) -> None:
+    x = torch.tensor([[3.0, 1.0, 4.0, 1.5], [2.0, 7.0, 1.0, 8.0]], requires_grad=True)
+    values, indices = INDICES[name](x)
+    values.sum().backward()
+    values, indices = INDICES[name](x)
+    indices[:1].zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        values.sum().backward()
