@@ -71,7 +71,7 @@ REFUSED = {
     "truncation": (lambda x: x * int(x.sum()), "of a float that exists only when"),
     "another type": (lambda x: x.long() * x.sum().item(), "int64 tensor and a number that exists only when"),
     "nonzero": (lambda x: torch.nonzero(x), "nonzero: the shape of the result depends on values.*keep shapes fixed"),
-    "a mask": (lambda x: x[x > 0], "size of the result depends on values.*keep shapes fixed"),
+    "a mask": (lambda x: x[x > 0], "shape of the result depends on values.*keep shapes fixed"),
     "unique": (lambda x: torch.unique(x), "unique: the shape of the result depends on values.*keep shapes fixed"),
 }
 
