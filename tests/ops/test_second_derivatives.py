@@ -121,7 +121,7 @@ def test_first_order_gradients_have_no_history():
     x = numbers(1, 4, 4, 4)
     out = F.avg_pool2d(x, 2)
     assert not torch.autograd.grad(out.sum(), x)[0].requires_grad
-    assert out.grad_fn.name() == "AvgPoolBackward0"
+    assert out.grad_fn.name() == "AvgPool2DBackward0"
 
 
 def test_nearest_places_get_zeros():

@@ -157,7 +157,7 @@ _NAMES = {
     "svd": "LinalgSvd", "eigh": "LinalgEigh", "conv_input": "Convolution", "cross_entropy": "NllLoss",
     "batch_norm_given": "NativeBatchNorm", "flash_attention": "ScaledDotProductFlashAttentionForCpu", "to_columns": "Im2Col",
     "fft_r2c": "FftR2C", "fft_c2c": "FftC2C", "fft_c2r": "FftC2R", "clamp_tensor": "Clamp", "clamp_low": "Clamp",
-    "clamp_high": "Clamp", "pinv": "LinalgPinv", "slogdet": "LinalgSlogdet", "lu_factor": "LinalgLuFactorEx", "eig": "LinalgEig",
+    "clamp_high": "Clamp", "gated": "Glu", "pinv": "LinalgPinv", "slogdet": "LinalgSlogdet", "lu_factor": "LinalgLuFactorEx", "eig": "LinalgEig",
     "matrix_exp": "LinalgMatrixExp", "lstsq": "LinalgLstsq", "deg2rad": "Deg2Rad", "rad2deg": "Rad2Deg", "bag_sum": "EmbeddingBag",
     "grid_sample": "GridSampler2D", "i0e": "SpecialI0E", "i1e": "SpecialI1E", "bce": "BinaryCrossEntropy",
     "bce_logits": "BinaryCrossEntropyWithLogits", "xlog1py": "SpecialXlog1Py", "ndtri": "SpecialNdtri",

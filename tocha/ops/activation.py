@@ -243,7 +243,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     d = wrap_dim(dim, input.ndim, "glu")
     if input._a.shape[d] % 2:
         raise RuntimeError(f"Halving dimension must be even, but dimension {d} is size {input._a.shape[d]}")
-    return prims.glu(*input.chunk(2, d))
+    return prims.gated(*input.chunk(2, d))
 
 
 @op("torch method F")

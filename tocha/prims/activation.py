@@ -153,14 +153,14 @@ prelu = pointwise(
 )  # fmt: skip
 
 
-def _glu_gate(g: Any, x: Any, gate: Any) -> Any:
+def _gate(g: Any, x: Any, gate: Any) -> Any:
     opened = gate.sigmoid()
     return g * x * opened * (1 - opened)
 
 
-glu = pointwise(
-    "glu", lambda o, x, gate: o.mul(x, _sigmoid(o, gate)), spell="", refuse=("complex",),
-    vjp=(lambda g, gate: g * gate.sigmoid(), _glu_gate),
+gated = pointwise(
+    "gated", lambda o, x, gate: o.mul(x, _sigmoid(o, gate)), spell="", refuse=("complex",),
+    vjp=(lambda g, gate: g * gate.sigmoid(), _gate),
 )  # fmt: skip
 for _piecewise_linear in (threshold, hardtanh, hardsigmoid, leaky_relu, hardshrink, softshrink, prelu):
     _piecewise_linear.tied()
