@@ -145,10 +145,11 @@ def _linear(node: Any) -> str:
 _RULES: dict[str, Callable[[Any], str]] = {
     "fake_quantize": lambda node: f"FakeQuantizePer{'Channel' if _saved(node).get('channels') else 'Tensor'}AffineCachemaskBackward0",
     "masked_select": lambda node: "IndexBackward0" if _saved(node).get("indexed") else "MaskedSelectBackward0",
-    "slice": _basic_index, "permute": _order, "split": _split, "sum": _reduction("Sum"), "mean": _reduction("Mean"),
-    "fmod": _with_tensor("Fmod"), "remainder": _with_tensor("Remainder"), "squeeze": _dropped, "resample": _of_rank(sizes="specs"), "avg_pool": _of_rank("AvgPool"),
+    "slice": _basic_index, "permute": _order, "split": _split, "squeeze": _dropped, "sum": _reduction("Sum"), "mean": _reduction("Mean"),
+    "prod": _reduction("Prod"), "mm": _product, "linear": _linear, "standardize": _standardized, "fmod": _with_tensor("Fmod"),
+    "remainder": _with_tensor("Remainder"), "resample": _of_rank(sizes="specs"), "avg_pool": _of_rank("AvgPool"),
+    "adaptive_max_pool": _of_rank("AdaptiveMaxPool"),
     **{pool: _of_rank("MaxPool", "kernel", "WithIndices") for pool in ("max_pool", "max_pool_coded", "max_pool_values")},
-    "adaptive_max_pool": _of_rank("AdaptiveMaxPool"), "prod": _reduction("Prod"), "mm": _product, "linear": _linear, "standardize": _standardized,
 }  # fmt: skip
 
 _NAMES = {
