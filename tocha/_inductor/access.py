@@ -14,10 +14,11 @@ Shape = tuple[int, ...]
 
 
 class Access(NamedTuple):
-    """Position = offset + Σ steps[l] · index[l]."""
+    """Position = offset + Σ steps[l] · index[l], and for what is `picked` (tocha._inductor.picks) further on by what an index tensor says."""
 
     steps: Shape
     offset: int
+    picked: bool = False
 
 
 class Axis(NamedTuple):

@@ -15,6 +15,7 @@ import numpy as np
 from tocha._inductor import calls
 from tocha._inductor.access import contiguous
 from tocha._inductor.nodes import kind_of, own_of, prim_name, shape_of
+from tocha._inductor.picks import picking
 from tocha.aot import run
 from tocha.backends.meta import MetaArray
 from tocha.dtypes import HALF_NP
@@ -257,8 +258,32 @@ def _linear_backward(graph: Graph, node: Node) -> Values:
     ]
 
 
+def _embedding(graph: Graph, node: Node) -> Values:
+    table, index = node.args
+    return _picked(graph, node, table, index, 0, False)
+
+
+def _index(graph: Graph, node: Node) -> Values:
+    table, *indices = node.args
+    return None if len(indices) > 1 else _picked(graph, node, table, indices[0], node.kwargs["dims"][0], False)
+
+
+def _gather(graph: Graph, node: Node) -> Values:
+    table, index = node.args
+    return _picked(graph, node, table, index, node.kwargs["dim"], True)
+
+
+def _picked(graph: Graph, node: Node, table: Node, index: Node, dim: int, along: bool) -> Values:
+    """Elements looked up in an array where they are read, if that is in one place: reading them again would cost what it cost before."""
+    a, b = table.meta["val"], index.meta["val"]
+    ready = kind_of(table) in ("input", "extern") and a.dtype in NP_TYPES and b.dtype.kind == "i" and a.ndim and a.size and b.size
+    if not ready or len(node.users) != 1 or not _only_in_loops(node):
+        return None
+    return picking(graph, table, index, dim, along)
+
+
 _RULES: dict[str, Callable[[Graph, Node], Values]] = {
     "softmax": _softmax, "log_softmax": _log_softmax, "softmax_backward": _softmax_backward, "log_softmax_backward": _log_softmax_backward,
     "standardize": _standardize, "rms_norm": _rms_norm, "batch_norm_given": _batch_norm_given,
-    "linear": _linear, "linear_backward": _linear_backward,
+    "linear": _linear, "linear_backward": _linear_backward, "embedding": _embedding, "index": _index, "gather": _gather,
 }  # fmt: skip

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tocha._inductor import access as accesses
+from tocha._inductor import picks
 from tocha._inductor.access import Access, Shape
 from tocha.aot import run
 from tocha.backends.cpu import _FULL_NUMBERS
@@ -105,6 +106,8 @@ def _kind(node: Node) -> str:
         return "loop"
     if name == "keep":
         return "loop"
+    if name == "pick":
+        return "loop" if kind_of(node.args[0]) in ("input", "extern") else "extern"
     if name == "where":
         return "loop" if all(a.meta["val"].dtype == node.kwargs["dtype"] for a in node.args[1:]) else "extern"
     return "reduce" if name in _REDUCTIONS and reduction(node) is not None else "extern"
@@ -176,7 +179,7 @@ def is_cheap(node: Node) -> bool:
     if isinstance(node.target, Pointwise):
         ufunc = node.target.ufunc
         return ufunc is not None and ufunc.__name__ in _CHEAP
-    return True
+    return prim_name(node) != "pick"
 
 
 _CHEAP = frozenset((
@@ -198,6 +201,7 @@ class Elements:
         self.loop, self.has_memory, self.given = loop, has_memory, given
         self.arrays: dict[tuple[Node, Access], int] = {}
         self.hard: list[Expr] = []
+        self.picks: list[Node] = []
         self.exact = False
         self.known: dict[tuple[Node, Access, bool], Expr] = {}
 
@@ -212,10 +216,10 @@ class Elements:
             self.known[key] = found
         return found
 
-    def _load(self, node: Node, access: Access) -> Expr:
+    def _load(self, node: Node, access: Access, further: Any = 0) -> Expr:
         number = self.arrays.setdefault((node, access), len(self.arrays))
         type = type_of(node)
-        loaded: Expr = Load(f"x{number}", Index(f"at{number}"), type)
+        loaded: Expr = Load(f"x{number}", Index(f"at{number}") + further, type)
         return convert(loaded, "f32") if type in HALVES else loaded
 
     def _inlined(self, node: Node, access: Access) -> Expr:
@@ -224,6 +228,11 @@ class Elements:
             return self.element(node.args[0], through(node, access, self.loop))
         if kind != "loop":
             raise Wraps(node)
+        if prim_name(node) == "pick":
+            table, index = node.args
+            where = picked_places(node, access, self.loop)
+            self.picks.append(node)
+            return self._load(table, where.table, convert(self.element(index, where.at), "index") * where.step)
         if node.target is run.fill:
             _, dtype, value = node.args
             value = 0 if value is None else value
@@ -303,12 +312,24 @@ def reads(
             found[here] = None
         elif kind_of(n) == "window":
             stack.append((n.args[0], through(n, access, loop)))
+        elif prim_name(n) == "pick" and kind_of(n) == "loop":
+            where = picked_places(n, access, loop)
+            found[n.args[0], where.table] = None
+            stack.append((n.args[1], where.at))
         elif kind_of(n) == "loop":
             stack += [(a, operand_access(n, a, access, loop)) for a in operands(n)]
         elif n is node:
             found[here] = None
         else:
             raise Wraps(n)
+    return found
+
+
+def picked_places(node: Node, access: Access, loop: Shape) -> picks.Places:
+    """Where a pick is read for its element at `access`. Raises Wraps."""
+    found = picks.places(node, access, loop)
+    if found is None:
+        raise Wraps(node)
     return found
 
 

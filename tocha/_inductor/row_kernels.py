@@ -64,6 +64,8 @@ def place_of(node: Node, loop: Shape, inner: int) -> Access:
 
 def same_place(a: Access, b: Access, loop: Shape) -> bool:
     """Whether two accesses are one; steps along dimensions of one element don't count."""
+    if a.picked or b.picked:
+        return False
     return a.offset == b.offset and all(n == 1 or x == y for n, x, y in zip(loop, a.steps, b.steps, strict=True))
 
 
