@@ -323,7 +323,8 @@ def plan(
         "channels": channels, "outputs": outputs, "padded_outputs": rows, "tiles_h": tiles_h, "tiles_w": tiles_w, "tiles": tiles,
         "block": block, "chunk": chunk, "chunks": chunks, "pitch": pitch, "apart": apart, "sums_at": sums_at,
         "sums_apart": sums_apart, "weights_apart": weights_apart, "inside": inside * inside_at, "inside_rows": g.rows if inside else chunk,
-        "size_h": size[0], "size_w": size[1], "low_h": low[0], "low_w": low[1], "high": out[0], "wide": out[1], "x_n": x_strides[0], "x_c": x_strides[1], "x_h": x_strides[2],
+        "size_h": size[0], "size_w": size[1], "low_h": low[0], "low_w": low[1], "high": out[0], "wide": out[1],
+        "x_n": x_strides[0], "x_c": x_strides[1], "x_h": x_strides[2],
         "out_n": out_strides[0], "out_c": out_strides[1], "out_h": out_strides[2], "scratch_size": scratch, "slots": slots,
     }  # fmt: skip
     return Plan(
