@@ -23,13 +23,14 @@ _STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile")
 
 def compile(
     model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = None, mode: str | None = None,
-    options: dict[str, Any] | None = None, disable: bool = False,
+    options: dict[str, Any] | None = None, disable: bool = False, check: bool = False,
 ) -> Any:  # fmt: skip
     """`model` (a function, method or module) to be called as before, its tensor code captured and compiled by `backend`; usable as a
     decorator, with or without arguments. What can't be captured runs in plain Python, or raises with `fullgraph=True`.
 
     Graphs are for the sizes they were captured with; other sizes are captured anew, up to `torch._dynamo.config.recompile_limit`
-    variants, and run eagerly beyond, whatever `dynamic` says (torch docs: torch.compile).
+    variants, and run eagerly beyond, whatever `dynamic` says (torch docs: torch.compile). With `check`, which torch doesn't have, the
+    first calls also run eagerly, and CheckFailed names the first operator whose result differs (`tocha/_dynamo/checked.py`).
     """
     if mode is not None and options is not None:
         raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
@@ -37,7 +38,7 @@ def compile(
     _check_settings(backend, mode, options)
     if model is None:
         return lambda model: compile(
-            model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable
+            model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable, check=check
         )
     if not callable(model):
         raise TypeError(f"torch.compile: expected a function or module, got {type(model).__name__}")
@@ -46,6 +47,10 @@ def compile(
 
     given: dict[str, Any] = {"mode": mode} if mode is not None and callable(backend) else {}
     given |= {"options": options} if options is not None else {}
+    if check:
+        from tocha._dynamo.checked import checked
+
+        backend = checked(eval_frame.lookup_backend(backend))
     if isinstance(model, Module):
         call = model if disable else eval_frame.compile_callable(model, backend, given, fullgraph, dynamic)
         return eval_frame.OptimizedModule(model, call)

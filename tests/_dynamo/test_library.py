@@ -12,6 +12,7 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tocha as torch
@@ -388,6 +389,7 @@ LANGUAGE: dict[str, Callable[[Any], Any]] = {
     "membership by __eq__": lambda x: x * (Vector(1) in [Vector(2), 3]),
     "generators thrown into and closed": managed,
     "an autocast from outside": lambda x: (cast(x), cast(x).dtype, (x @ x).dtype),
+    "NumPy's numbers": lambda x: x * np.sqrt(2.0) + np.float32(2) * int(np.prod(x.shape)) - np.pi,
     "distributions": lambda x: (torch.distributions.Normal(x, 2.0).log_prob(x + 1), torch.distributions.Categorical(x.softmax(-1)).sample()),
 }
 
@@ -433,3 +435,9 @@ def test_random_numbers_by_tensors_of_parameters(backend: str) -> None:
         torch.testing.assert_close(got, want)
     with pytest.raises(RuntimeError, match="expected every probability p to be in"):
         torch.compile(lambda p: torch.bernoulli(p * 2), backend=backend)(torch.ones(2))
+
+
+def test_numbers_of_numpy_are_guarded() -> None:
+    compiled = torch.compile(lambda x, k: x / k, backend="eager", fullgraph=True)
+    for k in (np.float32(2), np.float16(4), np.float16(5), np.int8(2), np.int8(4), np.float32(0.0), np.float32(-0.0)):
+        assert compiled(torch.ones(1), k).item() == (torch.ones(1) / k).item()

@@ -1,6 +1,7 @@
 """What is said of compilation: events, log, explain(), the page, doctor --compile; and the names around torch.compile."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -182,3 +183,32 @@ def test_caches_as_bytes(tmp_path, monkeypatch):
     assert torch.compiler.load_cache_artifacts(packed).inductor_artifacts == info.inductor_artifacts
     assert sorted(f.name for f in (tmp_path / "b").rglob("*.o")) == sorted(k + ".o" for k in info.inductor_artifacts)
     assert torch.compiler.load_cache_artifacts(packed[:-1]) is None and torch.compiler.load_cache_artifacts(b"") is None
+
+
+def _wrong(gm: Any, inputs: Any, **options: Any) -> Any:
+    class Wrong(torch.fx.Interpreter):
+        def call_method(self, target: str, args: Any, kwargs: Any) -> Any:
+            return super().call_method(target, args, kwargs) + (target == "sigmoid") * 0.1
+
+    return lambda *inputs: Wrong(gm).run(*inputs)
+
+
+def test_check_names_the_first_operator_that_differs() -> None:
+    compiled = torch.compile(lambda x: x.sin().sigmoid() * 2, backend=_wrong, check=True)
+    with pytest.raises(torch._dynamo.exc.CheckFailed, match=r"target=sigmoid\].* differs from eager mode's \(at .*test_report.py"):
+        compiled(torch.ones(3))
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_check_leaves_results_writes_and_random_numbers_as_they_are(backend: str) -> None:
+    def f(x: Any, w: Any) -> Any:
+        return torch.nn.functional.dropout(x.add_(1) * w).sum() + torch.rand(())
+
+    outs = []
+    for call in (f, torch.compile(f, backend=backend, check=True)):
+        torch.manual_seed(3)
+        x, w = torch.zeros(4), torch.ones(4, requires_grad=True)
+        results = [call(x, w) for _ in range(5)]
+        results[-1].backward()
+        outs.append([*(r.item() for r in results), x.tolist(), w.grad.tolist()])
+    assert outs[0] == outs[1]

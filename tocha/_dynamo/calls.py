@@ -13,8 +13,11 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from tocha import dtypes
 from tocha._dynamo.generators import Generator
+from tocha._dynamo.guards import literal_types
 from tocha._dynamo.sizes import Sizes, VaryingSize
 from tocha._dynamo.world import _IDENTICAL
 from tocha.device import Size, device
@@ -40,7 +43,7 @@ BUILTIN_CLASSES = frozenset(
     )
 )  # fmt: skip
 MAKEABLE_BASES = frozenset((object, dict, list, tuple, collections.OrderedDict, BaseException, Exception))
-_DATA = frozenset((int, float, complex, str, bytes, bool, type(None), range, type(...), Size))
+_DATA = frozenset((*literal_types(), bool, type(None), range, type(...), Size))
 _PURE = frozenset(
     getattr(builtins, n)
     for n in ("abs", "ascii", "bin", "chr", "divmod", "hex", "max", "min", "oct", "ord", "pow", "round", "sorted", "callable")
@@ -248,6 +251,13 @@ def by_identity(operands: tuple[Any, ...]) -> bool:
 
 
 # ---- builtins
+
+
+def of_numpy(fn: Any) -> bool:
+    """Whether a callable is a function of NumPy's, or the class of one of its numbers: of numbers they give numbers."""
+    if isinstance(fn, type):
+        return issubclass(fn, np.generic)
+    return isinstance(fn, (np.ufunc, type(np.sum))) and not fn.__name__.startswith("save")  # to files
 
 
 def is_pure(fn: Any) -> bool:

@@ -38,6 +38,10 @@ class UncapturedHigherOrderOpError(Unsupported):
     """A higher-order operator's function isn't one it can take."""
 
 
+class CheckFailed(TorchDynamoException):
+    """With check=True: a graph's results aren't eager mode's. The message names the first operator that differs."""
+
+
 class UserError(Unsupported):
     """The program asks for something that capture can't do."""
 

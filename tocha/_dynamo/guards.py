@@ -164,7 +164,7 @@ def check_equal(source: Source, value: Any) -> None:
     kind = type(value)
     if kind is int or kind is str:
         source.check(f"== {value!r}", "type({v}) is {c0} and {v} == {c1}", kind, value)
-    elif kind in (float, complex):
+    elif kind in (float, complex) or issubclass(kind, np.inexact):
         source.check(f"== {value!r}", "type({v}) is {c0} and repr({v}) == {c1}", kind, repr(value))
     else:
         source.check(f"== {_short(value)}", "type({v}) is {c0} and {v} == {c1}", kind, value)
@@ -252,4 +252,4 @@ def _short(value: Any) -> str:
 @functools.cache
 def literal_types() -> frozenset[type]:
     """Classes whose values are compared by value and copied by writing them down."""
-    return frozenset((int, float, complex, str, bytes, np.bool_, np.int64, np.float64, np.float32))
+    return frozenset((int, float, complex, str, bytes, *[np.dtype(c).type for c in "?bhilqBHILQefdFD"]))

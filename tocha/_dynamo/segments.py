@@ -20,6 +20,7 @@ from tocha._dynamo.bound import Bound, met
 from tocha._dynamo.exc import (
     BackendCompilerFailed,
     Break,
+    CheckFailed,
     NotDynamic,
     RecompileError,
     RecompileLimitExceeded,
@@ -154,6 +155,8 @@ class Program:
     def _raised(self, segment: Segment, frames: Frames, error: Exception) -> Any:
         """After a graph raised: go on in plain Python, which raises where the error belongs."""
         leave_modes(segment.environment[0])
+        if isinstance(error, CheckFailed):
+            raise error
         vm = Interpreter(frames, frames.handled)
         if segment.writes:
             vm.unwind(error)  # too late to start again

@@ -350,6 +350,11 @@ class Tracer(Attributes):
             return rule(self, args, kwargs)
         if kind is types.FunctionType:
             return self.call_function(fn, args, kwargs)
+        if calls.of_numpy(fn) and all(map(calls.is_data, (*args, *kwargs.values()))):
+            got = fn(*args, **kwargs)
+            if not calls.is_data(got):
+                raise Break(f"{calls.title(fn)} makes an array")
+            return got
         if isinstance(fn, type):
             return self.construct(fn, args, kwargs)
         if kind.__name__ == "partial" and kind.__module__ == "functools":

@@ -24,7 +24,7 @@ class Beta(ExponentialFamily):
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
         if isinstance(concentration1, Number) and isinstance(concentration0, Number):
-            both = tocha.tensor([float(concentration1), float(concentration0)])  # type: ignore[operator]
+            both = tocha.tensor([float(concentration1), float(concentration0)])  # type: ignore[operator, arg-type]
         else:
             both = tocha.stack(broadcast_all(concentration1, concentration0), -1)
         self._dirichlet = Dirichlet(both, validate_args=validate_args)
