@@ -28,9 +28,11 @@ def compile(
     """`model` (a function, method or module) to be called as before, its tensor code captured and compiled by `backend`; usable as a
     decorator, with or without arguments. What can't be captured runs in plain Python, or raises with `fullgraph=True`.
 
-    Graphs are for the sizes they were captured with; other sizes are captured anew, up to `torch._dynamo.config.recompile_limit`
-    variants, and run eagerly beyond, whatever `dynamic` says (torch docs: torch.compile). With `check`, which torch doesn't have, the
-    first calls also run eagerly, and CheckFailed names the first operator whose result differs (`tocha/_dynamo/checked.py`).
+    A graph is for the sizes it was captured with; when others come, one whose sizes vary is captured (at once with `dynamic=True`, never with
+    False). What keeps differing is captured up to `torch._dynamo.config.recompile_limit` times and runs eagerly beyond (torch docs:
+    torch.compile). `mode="max-autotune"` times ways of computing a node where there are several (`tocha/_inductor/autotune.py`). With `check`,
+    which torch doesn't have, the first calls also run eagerly, and CheckFailed names the first operator whose result differs
+    (`tocha/_dynamo/checked.py`).
     """
     if mode is not None and options is not None:
         raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
@@ -46,6 +48,10 @@ def compile(
     from tocha.nn import Module
 
     given: dict[str, Any] = {"mode": mode} if mode is not None and callable(backend) else {}
+    if backend == "inductor" and mode not in (None, "default"):
+        from tocha._inductor.options import list_mode_options
+
+        options = list_mode_options(mode)
     given |= {"options": options} if options is not None else {}
     if check:
         from tocha._dynamo.checked import checked

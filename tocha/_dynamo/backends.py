@@ -76,16 +76,21 @@ def inductor(gm: Any, example_inputs: list[Any], **options: Any) -> Callable[...
         from tocha._inductor.freeze import freezing
     except ImportError:
         return _ahead(gm, example_inputs, runtime.by_running)
-    return _ahead(gm, example_inputs, freezing({i: t._a for i, t in gm.meta.get("constants", {}).items()}, bool(gm.meta.get("dynamic"))))
+    constants = {i: t._a for i, t in gm.meta.get("constants", {}).items()}
+    about = {"varying": bool(gm.meta.get("dynamic")), "max_autotune": _setting("max_autotune", options)}
+    return _ahead(gm, example_inputs, freezing(constants, **about))
+
+
+def _setting(name: str, options: dict[str, Any]) -> bool:
+    """A switch of the inductor's, by what a call of torch.compile was given or else by torch._inductor.config."""
+    from tocha._inductor import config
+
+    return bool((options.get("options") or {}).get(name, config.get(name)))  # type: ignore[attr-defined]
 
 
 def freezes(backend: Backend, options: dict[str, Any]) -> bool:
     """Whether a backend takes parameters for constants where no gradients are recorded (torch._inductor.config.freezing)."""
-    if backend is not inductor:
-        return False
-    from tocha._inductor import config
-
-    return bool((options.get("options") or {}).get("freezing", config.get("freezing")))  # type: ignore[attr-defined]
+    return backend is inductor and _setting("freezing", options)
 
 
 _MOST_SIZES = 256

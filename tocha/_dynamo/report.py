@@ -151,6 +151,9 @@ def log_lines(event: Event) -> Iterator[tuple[str, str]]:
         yield "output_code", f"{name}, {data['part']}:\n{code_of(data['made'])}"
         yield "schedule", "\n".join([f"{name}, {data['part']}:", *[f"  {line}" for line in schedule_of(data["made"])]])
         yield "kernel_code", "\n".join([f"{name}, {data['part']}:", *[text for _, text in kernels_of(data["made"])]])
+    elif event.kind == "autotuned":
+        times = ", ".join(f"{way} {1e6 * seconds:.0f} µs" for way, seconds in data["seconds"].items())
+        yield "schedule", f"{name}: {data['what']}: {times}"
     elif event.kind == "time":
         yield "times", f"{name}: {data['stage']} {1000 * data['seconds']:.1f} ms"
 

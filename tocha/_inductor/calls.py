@@ -6,12 +6,13 @@ make one where the shapes suit them; other nodes call what an eager call does. R
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tocha._inductor import config
+from tocha._inductor import autotune, config
 from tocha._inductor.nodes import own_of, prim_name, shape_of
 from tocha.aot import run
 from tocha.backends import _native_conv, _native_products, cpu
@@ -162,11 +163,29 @@ def plain_convolution(node: Node) -> bool:
 
 def by_winograd(node: Node) -> bool:
     """Whether Winograd's algorithm is tried first: in inference, where it pays, unless eager mode's rounding is wanted."""
-    x, weight, _ = node.args
+    found = node.meta.get("winograd")
+    if found is None:
+        found = node.meta["winograd"] = _by_winograd(node)
+    return bool(found)
+
+
+def _by_winograd(node: Node) -> bool:
     if node.graph.meta.get("part") != "inference" or config.get("emulate_precision_casts"):  # type: ignore[attr-defined]
         return False
-    suits = _native_conv.suits_winograd
-    return suits(x.meta["val"], weight.meta["val"], sizes=shape_of(node)[2:], kept=_is_packed_once(node), **node.kwargs)
+    x, weight, sizes = node.args[0].meta["val"], node.args[1].meta["val"], shape_of(node)[2:]
+    if not _native_conv.takes_winograd(x, weight, sizes=sizes, **node.kwargs):
+        return False
+    if node.graph.meta.get("max_autotune"):
+        return _is_faster_by_winograd(node, x, weight)
+    return _native_conv.gains_by_winograd(x, weight, sizes, _is_packed_once(node))
+
+
+def _is_faster_by_winograd(node: Node, x: Any, weight: Any) -> bool:
+    arrays = [run.laid_out(np.ones(a.shape, a.dtype), a.strides) for a in (x, weight)]
+    packed = _is_packed_once(node)
+    what = f"{[(a.shape, a.strides, str(a.dtype)) for a in arrays]} {node.kwargs} {packed}"
+    ways = {name: _convolution(node, packed, name == "winograd") for name in ("direct", "winograd")}
+    return autotune.fastest(what, {name: functools.partial(way, *arrays, None) for name, way in ways.items()}) == "winograd"
 
 
 def _is_packed_once(node: Node) -> bool:
@@ -176,9 +195,13 @@ def _is_packed_once(node: Node) -> bool:
 def convolution(node: Node) -> Call:
     """The kernels of a plain convolution, as a function of its arrays and, perhaps, an epilogue (`_native_conv.End`); it returns None
     where they don't serve. A constant weight is packed once."""
-    kwargs, kept = node.kwargs, dict[Any, Any]() if _is_packed_once(node) else None
+    return _convolution(node, _is_packed_once(node), by_winograd(node))
+
+
+def _convolution(node: Node, packed: bool, quick: bool) -> Call:
+    kwargs, kept = node.kwargs, dict[Any, Any]() if packed else None
     forward, winograd, sizes = _native_conv.forward, _native_conv.winograd, shape_of(node)[2:]
-    padding, quick = kwargs["padding"], by_winograd(node)
+    padding = kwargs["padding"]
 
     def call(x: Any, weight: Any, bias: Any, end: Any = None) -> Any:
         out = winograd(x, weight, bias, padding=padding, sizes=sizes, kept=kept, end=end) if quick else None

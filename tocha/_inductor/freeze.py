@@ -107,12 +107,13 @@ def _next(node: Node) -> tuple[Node, str, Any] | None:
     return (user, prim_name(user), other) if plain else None
 
 
-def freezing(constants: Mapping[int, Any], varying: bool = False) -> Callable[[Graph], Any]:
-    """The inductor's compiler for graphs whose placeholders of these numbers are constants, and which come in many sizes if `varying`."""
+def freezing(constants: Mapping[int, Any], **about: bool) -> Callable[[Graph], Any]:
+    """The inductor's compiler for graphs whose placeholders of these numbers are constants. `about` them: `varying` says that they come in
+    many sizes (tocha._inductor.varying), `max_autotune` that choices are timed (tocha._inductor.autotune)."""
     from tocha._inductor import compile_graph
 
     def compiler(graph: Graph) -> Any:
-        graph.meta["varying"] = varying
+        graph.meta.update(about)
         return compile_graph(graph, None if graph.meta.get("part") == "backward" else constants)
 
     compiler.prepare = compile_graph.prepare  # type: ignore[attr-defined]

@@ -169,15 +169,16 @@ def _is_deep(channels: int, outputs: int, groups: int) -> bool:
 _TRANSFORM, _FILTER, _KEPT_FILTER = 90, 130, 100
 
 
-def suits_winograd(
-    x: Any, weight: Any, *, stride: Shape, padding: Pairs, dilation: Shape, groups: int, sizes: Shape, kept: bool
-) -> bool:
-    """Whether `winograd` computes this convolution (of arrays with these shapes, strides and types), and in less time."""
+def takes_winograd(x: Any, weight: Any, *, stride: Shape, padding: Pairs, dilation: Shape, groups: int, sizes: Shape) -> bool:
+    """Whether `winograd` computes this convolution (of arrays with these shapes, strides and types)."""
     item = x.dtype.itemsize
     if weight.shape[2:] != (3, 3) or any(s != 1 for s in (*stride, *dilation)) or groups != 1 or x.dtype not in _SCALARS:
         return False
-    if x.strides[3] != item or any(s % item for s in x.strides) or min(*x.shape, *weight.shape, *sizes) < 1:
-        return False
+    return x.strides[3] == item and not any(s % item for s in x.strides) and min(*x.shape, *weight.shape, *sizes) >= 1
+
+
+def gains_by_winograd(x: Any, weight: Any, sizes: Shape, kept: bool) -> bool:
+    """Whether `winograd` takes less time for a convolution that it takes, by a count of operations; `kept`: weights are transformed once."""
     lanes, (outputs, channels), samples = tile(x.dtype).lanes, weight.shape[:2], x.shape[0]
     high, wide = (-(-n // 2) for n in sizes)
     tiles = -(-samples * high * wide // lanes) * lanes
