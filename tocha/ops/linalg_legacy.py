@@ -192,6 +192,7 @@ def _reflect(x: Tensor, v: Tensor, t: Tensor) -> Tensor:
     return x - matmul(v * t, matmul(v.mH, x))
 
 
+@whole("LinalgHouseholderProduct")
 def _product(a: Tensor, tau: Tensor) -> Tensor:
     name = "torch.linalg.householder_product"
     reflectors = _reflectors(name, a, tau)
@@ -203,7 +204,6 @@ def _product(a: Tensor, tau: Tensor) -> Tensor:
 
 
 @op("linalg out")
-@whole("LinalgHouseholderProduct")
 def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     """The first columns of the product of reflections that geqrf describes (torch docs: torch.linalg.householder_product)."""
     return _product(A, tau)
