@@ -11,7 +11,7 @@ import tocha
 from tocha import threads
 from tocha.backends import _native_conv as kernels
 from tocha.backends import cpu, native
-from tocha.inductor.templates import gemm
+from tocha.inductor.templates import borders, conv, gemm
 from tocha.prims import convolution
 from tocha.prims.windows import out_sizes
 
@@ -75,6 +75,9 @@ CASES = {
     "groups": {"n": 2, "c": 12, "o": 18, "size": (8, 10), "kernel": (3, 3), "groups": 3, "padding": ((1, 1), (1, 1))},
     "many groups of few": {"n": 2, "c": 32, "o": 32, "size": (9, 17), "kernel": (3, 3), "groups": 16, "padding": ((1, 1), (1, 1))},
     "small maps of many channels": {"n": 5, "c": 70, "o": 140, "size": (7, 7), "kernel": (3, 3), "padding": ((1, 1), (1, 1))},
+    "borders apart": {"n": 8, "c": 90, "o": 150, "size": (7, 7), "kernel": (3, 3), "padding": ((1, 1), (1, 1))},
+    "borders of a side": {"n": 6, "c": 20, "o": 130, "size": (6, 9), "kernel": (5, 3), "padding": ((3, 0), (0, 1)), "dilation": (1, 2)},
+    "all border": {"n": 9, "c": 20, "o": 70, "size": (3, 2), "kernel": (3, 3), "padding": ((4, 3), (5, 1))},
     "a column past a vector": {"n": 1, "c": 700, "o": 20, "size": (7, 7), "kernel": (1, 1)},
     "blocks of channels": {"n": 1, "c": 700, "o": 14, "size": (4, 5), "kernel": (3, 3)},
     "weights packed inside": {"n": 2, "c": 150, "o": 180, "size": (5, 6), "kernel": (3, 3), "padding": ((1, 1), (1, 1))},
@@ -145,8 +148,22 @@ def test_other_machines_tiles(monkeypatch: pytest.MonkeyPatch, shape: tuple[int,
     )
     monkeypatch.setattr(native, "_built", {})
     monkeypatch.setattr(native, "_remembered", {})
-    for name in ("3x3", "small maps of many channels", "a column past a vector", "weights packed inside", "depthwise 3x3", "dilation and stride"):
+    names = ("3x3", "small maps of many channels", "a column past a vector", "borders apart", "weights packed inside")
+    for name in (*names, "depthwise 3x3", "dilation and stride"):
         check(monkeypatch, np.random.default_rng(3), **CASES[name])
+
+
+def test_borders_leave_out_taps_of_padding_where_that_pays() -> None:
+    g = gemm.Geometry("float", 16, 12, 4, True)
+
+    def taps(size: int, samples: int, outputs: int) -> list[tuple[int, ...]]:
+        lines = [conv.forward_line(n, k, 1, 1, k // 2, n) for n, k in ((1, 1), (size, 3), (size, 3))]
+        whole = borders.Part.of(0, [tuple(line.phases[0] for line in lines)], 0)
+        parts = borders.trimmed(lines, whole, [samples, 1, size, size], None, outputs, g)
+        return [(len(part.taps), *part.start[1:], *part.outputs[1:]) for part in parts]
+
+    assert taps(7, 8, 512) == [(9, 1, 1, 5, 5), (6, 0, 0, 1, 6), (6, 0, 6, 6, 1), (6, 6, 1, 1, 6), (6, 1, 0, 6, 1)]
+    assert taps(7, 1, 512) == taps(56, 1, 512) == []
 
 
 def test_results_do_not_depend_on_the_number_of_threads() -> None:

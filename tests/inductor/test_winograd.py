@@ -98,9 +98,10 @@ def test_sums_that_are_finite_but_for_the_transforms() -> None:
 
 def test_what_suits() -> None:
     x, weight, _, sizes = given((1, 64, 56, 56), 64, ONE)
-    call = dict(ONES, padding=ONE, sizes=sizes, kept=False)
-    assert kernels.suits_winograd(x, weight, **call)
-    assert not kernels.suits_winograd(x.astype(np.float16), weight, **call)
-    assert not kernels.suits_winograd(x.transpose(0, 1, 3, 2), weight, **call)
-    assert not kernels.suits_winograd(x, weight, **{**call, "stride": (1, 2)})
-    assert not kernels.suits_winograd(x[:, :, :4, :4], weight, **{**call, "sizes": (4, 4)})
+    call = dict(ONES, padding=ONE, sizes=sizes)
+    assert kernels.takes_winograd(x, weight, **call)
+    assert not kernels.takes_winograd(x.astype(np.float16), weight, **call)
+    assert not kernels.takes_winograd(x.transpose(0, 1, 3, 2), weight, **call)
+    assert not kernels.takes_winograd(x, weight, **{**call, "stride": (1, 2)})
+    assert kernels.gains_by_winograd(x, weight, sizes, False)
+    assert not kernels.gains_by_winograd(x[:, :, :4, :4], weight, (4, 4), False)

@@ -8,8 +8,12 @@ piece of it and there is no epilogue (`epilogue`), else in scratch (`hold`) unti
 An input gradient with stride s is s x s (x s) *phases*, one for each residue of the input's coordinates: each is a convolution of
 stride 1 over the output's gradient with those taps that meet the residue, and writes every s-th place. A forward convolution is one phase.
 
-`table` after the planes: seven words for each phase (taps, first offset, first packed weight, first output, outputs along each dimension), then
-the offsets in a panel (`runs`), then those of each phase in the packed box for a block of channels.
+On small maps many taps read padding only: a seventh of a 7 x 7 map's rows for a third of the taps. Where it pays, borders are phases of
+their own, without those taps (`borders`), and *picks* say where the others' weights lie among all.
+
+`table` after the planes: ten words for each phase (taps, first offset, first packed weight, first output, outputs along each dimension, tiles of
+sums in `hold` before its own, taps whose weights lie there, first pick), then the offsets in a panel (`runs`), then those of each phase in the
+packed box for a block of channels, and its picks.
 """
 
 from __future__ import annotations
@@ -22,13 +26,14 @@ from typing import Any
 
 import numpy as np
 
-from tocha.inductor.templates import epilogue, runs, windows
+from tocha.inductor.templates import borders, epilogue, runs, windows
+from tocha.inductor.templates.borders import Part
 from tocha.inductor.templates.builder import Function, Value, module
 from tocha.inductor.templates.gemm import AHEAD, Geometry, Vectors, call_micro, micros, padded
 from tocha.inductor.templates.windows import Fields
 
 Shape = tuple[int, ...]
-_PHASE = 7
+_PHASE = 10
 PACK_BUFFERS = ("packed", "weight", "taps")
 PACK_SIZES = (
     "channels",
@@ -78,7 +83,7 @@ def body(g: Geometry) -> Function:
                     f.call(
                         "phase", "void", ("ptr", f["ctx"]), ("ptr", where), ("ptr", out), ("i64", group), ("i64", c0), ("i64", count),
                         ("i64", samples), ("i64", d0), ("i64", h0), ("i64", w0), ("i64", row), ("ptr", packed), ("ptr", tile), ("ptr", zeros),
-                        ("i64", phase), ("ptr", weights),
+                        ("ptr", weights),
                     )  # fmt: skip
     windows.give_back(f, s, slot)
     return f
@@ -89,7 +94,7 @@ def phase(g: Geometry) -> Function:
     f = Function(
         "phase",
         [("ptr", "ctx"), ("ptr", "where"), ("ptr", "out"), ("i64", "group"), ("i64", "c0"), ("i64", "count"), ("i64", "samples"),
-         ("i64", "d0"), ("i64", "h0"), ("i64", "w0"), ("i64", "chunk"), ("ptr", "packed"), ("ptr", "tile"), ("ptr", "zeros"), ("i64", "number"),
+         ("i64", "d0"), ("i64", "h0"), ("i64", "w0"), ("i64", "chunk"), ("ptr", "packed"), ("ptr", "tile"), ("ptr", "zeros"),
          ("ptr", "weights")],
     )  # fmt: skip
     v, s, hole = Vectors(f, g), Fields(f), epilogue.Hole(f, windows.BUFFERS, windows.SIZES)
@@ -99,8 +104,9 @@ def phase(g: Geometry) -> Function:
         f.min(f.word(where, number) - f[start], size)
         for number, start, size in ((4, "d0", s.box_d), (5, "h0", s.box_h), (6, "w0", s.box_w))
     )
-    steps = taps * f["count"]
-    packed_before = v.at(s.weight, f["group"] * s.weight_group + f.word(where, 2) + f["c0"] * taps * s.padded_outputs)
+    steps, stored = taps * f["count"], f.word(where, 8)
+    picks, stored_steps = f.at(s.table, f.word(where, 9), "i64"), stored * f["count"]
+    packed_before = v.at(s.weight, f["group"] * s.weight_group + f.word(where, 2) + f["c0"] * stored * s.padded_outputs)
     packed_inside = v.at(f["weights"], f.word(where, 2) // s.channels * f["count"])
     weight = f.select(s.inside > 0, packed_inside, packed_before, "ptr")
     first_row = f.select(s.inside > 0, f["chunk"], 0)
@@ -122,7 +128,7 @@ def phase(g: Geometry) -> Function:
     finished = f.op(f"or i1 {s.hold_at.equals(0).name}, {(f['c0'] + f['count'] >= s.channels).name}", "i1")
     rows_held = f.select(hold, s.chunk, 0)
     channel, place = f["group"] * outputs, v.between(s.out, out)
-    held = f.variable(f.select(hold, v.at(f["packed"], s.hold_at + f["number"] * s.hold_phase), f["tile"], "ptr"), "ptr")
+    held = f.variable(f.select(hold, v.at(f["packed"], s.hold_at + f.word(where, 7) * (rows_held * g.columns)), f["tile"], "ptr"), "ptr")
     with f.repeat(cursor.more):
         start = v.at(f["packed"], cursor.position())
         to = v.far(out, cursor.place())
@@ -141,12 +147,12 @@ def phase(g: Geometry) -> Function:
         with f.loop(f["chunk"], last_row, g.rows) as row:
             rows = f.min(last_row - row, g.rows)
             real = f.min(outputs - row, rows)
-            a = v.at(weight, (row - first_row) * steps)
+            a = v.at(weight, (row - first_row) * stored_steps)
             following = f.beyond(source, last_row * s.weight_o * (2 if g.memory else g.align))
             first, ahead = [steps, a, columns, places], f.select(piecewise, following, f.beyond(a, AHEAD), "ptr")
 
             def straight() -> None:
-                call_micro(f, g, rows, wide, [*first, v.at(to, row * out_c), out_c, v.at(bias, row), more, ahead], single)
+                call_micro(f, g, rows, wide, [*first, v.at(to, row * out_c), out_c, v.at(bias, row), more, ahead, picks], single)
 
             def aside() -> None:
                 start_from = f.select(more, f["zeros"], v.at(bias, row), "ptr")
@@ -166,7 +172,7 @@ def phase(g: Geometry) -> Function:
 
                 with f.when(f.both(finished, hole.given)):
                     through(True)
-                call_micro(f, g, rows, wide, [*first, tile, g.columns, start_from, again, ahead], single)
+                call_micro(f, g, rows, wide, [*first, tile, g.columns, start_from, again, ahead, picks], single)
                 with f.when(finished):
                     f.choose(hole.given, lambda: through(False), placed)
 
@@ -180,7 +186,7 @@ def phase(g: Geometry) -> Function:
 def code(g: Geometry) -> str:
     """The convolution kernel's module."""
     return module(
-        body(g), phase(g), *windows.packers(g), pack_inside(g), pack_rows(g), runs.gather_panel(g), runs.place_tile(g), *micros(g, True)
+        body(g), phase(g), *windows.packers(g), pack_inside(g), pack_rows(g), runs.gather_panel(g), runs.place_tile(g), *micros(g, True, True)
     )
 
 
@@ -193,7 +199,7 @@ def pack_inside(g: Geometry) -> Function:
     source = v.far(s.weight, f["group"] * s.weight_from + f["c0"] * s.weight_c)
     end = f.min(f["row"] + s.inside_rows, s.padded_outputs)
     place = f.variable(s.taps_at)
-    with f.loop(0, s.phases):
+    with f.loop(0, s.packs):
         start = place.get()
         taps, words = f.word(s.table, start), f.at(s.table, start + 2, "i64")
         to = v.at(f["to"], f.word(s.table, start + 1) // s.channels * f["count"])
@@ -452,21 +458,27 @@ def plan(
     if pitch % 512 == 0:  # channels a power of two apart would share cache sets
         pitch += 16
     hold_at = -(-(block * pitch + 2 * g.columns) // 16) * 16
-    hold_phase = -(-plane_size // g.columns) * chunk * g.columns  # all tiles of a phase
-    if aside or block >= channels or (hold_phase * len(phases) > _HELD and not (g.memory or hole)):
+    gathered = most * block <= _STEPS
+    dense = gathered and _pays(size, plane, min(chunk, rows), g)
+    parts = [Part.of(number, phases, -(-plane_size // g.columns)) for number in range(len(phases))]
+    if gathered and not aside and len(phases) == len(planes) == 1 and _product(counts) == counts[0]:
+        trimmed = borders.trimmed(lines, parts[0], size, None if dense else plane, min(chunk, rows), g)
+        dense, parts = dense or bool(trimmed), trimmed or parts
+    held = sum(part.tiles for part in parts) * chunk * g.columns
+    if aside or block >= channels or (held > _HELD and not (g.memory or hole)):
         hold_at, scratch = 0, (aside or front(g)) + hold_at + 64
     else:
-        scratch = front(g) + hold_at + hold_phase * len(phases) + 64
+        scratch = front(g) + hold_at + held + 64
     packed_group = sum(tap_counts) * channels * rows
-    table, taps = _tables(lines, planes, phases, block, pitch, plane, plane_size, channels * rows, out_strides, kernel, g.columns)
+    table, taps = _tables(lines, planes, phases, parts, block, pitch, plane, plane_size, channels * rows, out_strides, kernel, g.columns)
     inside_at, inside_rows = -(-scratch // 16) * 16 - front(g) if inside else 0, g.rows if inside and piecewise else chunk
     if inside:  # phases lie apart by all rows
         scratch = front(g) + inside_at + sum(tap_counts) * block * (g.rows if piecewise else rows) + 64
     fields = {
         "channels": channels, "block": block, "outputs": outputs, "padded_outputs": rows, "chunk": chunk, "chunks": chunks,
-        "samples": samples, "planes": len(planes), "plane": plane_size, "pitch": pitch, "phases": len(phases),
-        "weight_group": packed_group, "hold_at": hold_at, "hold_phase": hold_phase, "tall": tall, "across": kernel[2],
-        "dense": int(most * block <= _STEPS and _pays(size, plane, min(chunk, rows), g)), "scratch_size": scratch, "slots": slots,
+        "samples": samples, "planes": len(planes), "plane": plane_size, "pitch": pitch, "phases": len(parts),
+        "weight_group": packed_group, "hold_at": hold_at, "packs": len(phases), "tall": tall, "across": kernel[2],
+        "dense": int(dense), "scratch_size": scratch, "slots": slots,
         "x_group": x_group or channels * x_strides[1], "x_n": x_strides[0], "x_c": x_strides[1],
         "inside": inside_at, "inside_rows": inside_rows, "taps_at": len(table), "straight": int(straight),
         "weight_from": weight_group, "weight_o": weight_steps[0], "weight_c": weight_steps[1],
@@ -519,8 +531,7 @@ def _pays(size: list[int], plane: list[int], rows: int, g: Geometry) -> bool:
     """Whether gathering a tile's inputs costs less than computing positions that are no outputs; in multiply-adds of vectors."""
     outputs = size[1] * size[2] * size[3]
     positions = _product(plane) if size[0] > 1 else ((size[1] - 1) * plane[1] + size[2] - 1) * plane[2] + size[3]
-    gather = 3 * (2 + g.columns // size[3])
-    return rows * g.vectors * positions > (rows * g.vectors + gather) * outputs
+    return rows * g.vectors * positions > (rows * g.vectors + borders.gather(size[3], g)) * outputs
 
 
 def _counts(lines: list[Line], samples: int, size: list[int]) -> list[int]:
@@ -528,26 +539,34 @@ def _counts(lines: list[Line], samples: int, size: list[int]) -> list[int]:
 
 
 def _tables(
-    lines: list[Line], planes: list[Shape], phases: list[Any], block: int, pitch: int, plane: list[int], plane_size: int, weights: int,
-    out_strides: Shape, kernel: list[int], columns: int,
+    lines: list[Line], planes: list[Shape], phases: list[Any], parts: list[Part], block: int, pitch: int, plane: list[int], plane_size: int,
+    weights: int, out_strides: Shape, kernel: list[int], columns: int,
 ) -> tuple[Any, Any]:  # fmt: skip
     """The words of `table`, and those of `taps` for the weights' packing."""
     head = [line.origins[i] for p in planes for line, i in zip(lines, p, strict=True)]
     offsets: list[int] = []
     records: list[int] = []
     places: list[int] = []
-    steps = range(0, columns * block * max([_product([len(p[2]) for p in parts]) for parts in phases]), columns)
-    start = len(head) + _PHASE * len(phases) + len(steps)
-    weight = 0
-    for parts in phases:
-        found = list(itertools.product(*[p[2] for p in parts]))
+    steps = range(0, columns * block * max([part.stored for part in parts]), columns)
+    start = len(head) + _PHASE * len(parts) + len(steps)
+    tiles = 0
+    for part in parts:
+        row, column = (part.start[0] * plane[1] + part.start[1]) * plane[2] + part.start[2], plane[2]
         inside = [
-            planes.index(tuple([t[1] for t in taps])) * plane_size + (taps[0][2] * plane[1] + taps[1][2]) * plane[2] + taps[2][2]
-            for taps in found
+            planes.index(tuple([t[1] for t in taps])) * plane_size + (taps[0][2] * plane[1] + taps[1][2]) * column + taps[2][2] + row
+            for _, taps in part.taps
         ]
-        first = sum(p[0] * s for p, s in zip(parts, out_strides[2:], strict=True))
-        records += [len(found), start + len(offsets), weight, first, *[p[1] for p in parts]]
-        places += [len(found), weight, *[(t[0][0] * kernel[1] + t[1][0]) * kernel[2] + t[2][0] for t in found]]
+        first = sum(p * s for p, s in zip(part.first, out_strides[2:], strict=True))
+        picks = start + len(offsets) + len(inside) * block
+        records += [
+            len(inside), start + len(offsets), part.before * weights, first, *part.outputs, tiles, part.stored, picks
+        ]  # fmt: skip
         offsets += [c * pitch + o for c in range(block) for o in inside]
-        weight += len(found) * weights
+        offsets += [c * part.stored + number for c in range(block) for number, _ in part.taps]
+        tiles += part.tiles
+    before = 0
+    for phase in phases:
+        found = list(itertools.product(*[p[2] for p in phase]))
+        places += [len(found), before * weights, *[(t[0][0] * kernel[1] + t[1][0]) * kernel[2] + t[2][0] for t in found]]
+        before += len(found)
     return np.array([*head, *records, *steps, *offsets], np.int64), np.array(places, np.int64)

@@ -252,9 +252,10 @@ class Vectors:
         return lines
 
 
-def micro(g: Geometry, rows: int, vectors: int, single: bool = False) -> Function:
+def micro(g: Geometry, rows: int, vectors: int, single: bool = False, picked: bool = False) -> Function:
     """c[r, :] = sum over k of a[k, r] * b[offsets[k] :], plus bias[r], or plus c if `more`. Meanwhile as much memory as `a` has is fetched
-    from `ahead` on. `single`: there is one more column (7 x 7 pixels are 49), whose sums for all rows are a vector."""
+    from `ahead` on. `single`: there is one more column (7 x 7 pixels are 49), whose sums for all rows are a vector. `picked`: a's steps are
+    `picks[k]`."""
     f = Function(
         f"micro_{rows}x{vectors}{'s' * single}",
         [
@@ -267,6 +268,7 @@ def micro(g: Geometry, rows: int, vectors: int, single: bool = False) -> Functio
             ("ptr", "bias"),
             ("i1", "more"),
             ("ptr", "ahead"),
+            *([("ptr", "picks")] if picked else []),
         ],
     )
     v = Vectors(f, g)
@@ -276,7 +278,7 @@ def micro(g: Geometry, rows: int, vectors: int, single: bool = False) -> Functio
     lasts = [f.variable("zeroinitializer", g.vector) for _ in starts]
     with f.loop(0, f["k"]) as k:
         b = v.at(f["b"], f.word(f["offsets"], k))
-        a = v.at(f["a"], k * rows)
+        a = v.at(f["a"], (f.word(f["picks"], k) if picked else k) * rows)
         f.prefetch(f.beyond(f["ahead"], k * (rows * g.align)))
         columns = [v.load(v.at(b, j * g.lanes)) for j in range(vectors)]
         for r in range(rows):
@@ -303,16 +305,16 @@ def micro(g: Geometry, rows: int, vectors: int, single: bool = False) -> Functio
     return f
 
 
-def micros(g: Geometry, single: bool = False) -> list[Function]:
+def micros(g: Geometry, single: bool = False, picked: bool = False) -> list[Function]:
     """All heights and widths; `single`: also a vector and a column."""
-    found = [micro(g, rows, vectors) for rows in g.heights for vectors in range(1, g.vectors + 1)]
-    return found + [micro(g, rows, 1, True) for rows in g.heights if single]
+    found = [micro(g, rows, vectors, picked=picked) for rows in g.heights for vectors in range(1, g.vectors + 1)]
+    return found + [micro(g, rows, 1, True, picked) for rows in g.heights if single]
 
 
 def call_micro(f: Function, g: Geometry, rows: Value, wide: Value, arguments: list[Any], single: Value | None = None) -> None:
     """The microkernel of `rows` rows and, if `wide`, of all vectors of columns, else of one, or of one and a column if `single`; `ahead` may
     be left out."""
-    types = ("i64", "ptr", "ptr", "ptr", "ptr", "i64", "ptr", "i1", "ptr")
+    types = ("i64", "ptr", "ptr", "ptr", "ptr", "i64", "ptr", "i1", "ptr", "ptr")[: max(9, len(arguments))]
     if len(arguments) < len(types):
         arguments = [*arguments, f.beyond(arguments[1], AHEAD)]
 

@@ -29,7 +29,7 @@ SIZES = (
     "planes", "plane_d", "plane_h", "plane_w", "plane", "pitch",
     "size_d", "size_h", "size_w", "step_d", "step_h", "step_w",
     "x_group", "x_n", "x_c", "x_d", "x_h", "x_w", "out_n", "out_c", "out_d", "out_h", "out_w",
-    "phases", "weight_group", "tall", "across", "dense", "hold_at", "hold_phase", "inside", "inside_rows", "taps_at", "straight",
+    "phases", "weight_group", "tall", "across", "dense", "hold_at", "packs", "inside", "inside_rows", "taps_at", "straight",
     "weight_from", "weight_o", "weight_c", "scratch_size", "slots",
 )  # fmt: skip
 
