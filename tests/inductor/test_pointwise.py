@@ -247,6 +247,13 @@ def test_out_is_written_by_the_kernel_itself_or_as_ever() -> None:
     assert torch.add(x, y, out=out) is out and torch.equal(out, x + y)
     assert torch.tanh(x, out=out) is out and torch.equal(out, torch.tanh(x))
     assert (out.data_ptr(), out._version) == (place, 2)
+    table, row = torch.linspace(-1, 1, 70_000).view(1400, 50), torch.linspace(1, 2, 50)
+    wanted, target = table * row, torch.empty(1400, 50)
+    torch.cpu.reset_peak_memory_stats()
+    assert torch.mul(table, row, out=target) is target
+    assert torch.cpu.max_memory_allocated() - torch.cpu.memory_allocated() < target.nbytes and torch.equal(target, wanted)
+    with pytest.raises(RuntimeError, match="single memory location"):
+        torch.mul(table, target[0], out=target)
     both = torch.cat([x, y])
     with pytest.raises(RuntimeError, match="single memory location"):
         torch.add(both[:-1], both[1:], out=both[1:])

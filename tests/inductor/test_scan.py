@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tocha as torch
 from tocha.backends import _native_scan as kernels
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -74,3 +75,12 @@ def test_other_types_and_empty_arrays_are_left_to_numpy() -> None:
     assert kernels.RUNS["cumsum"]([np.zeros((3, 4), np.complex64)], {"dim": 0}) is None
     assert kernels.RUNS["cumsum"]([np.zeros((0, 4), np.float32)], {"dim": 1}) is None
     assert kernels.RUNS["cummax"]([np.zeros(4, np.bool_)], {"dim": 0}) is None
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+@pytest.mark.parametrize("rows", [1, 3, 4, 5, 8, 11])
+def test_any_number_of_rows(rows: int, dtype: Any) -> None:
+    x = np.random.default_rng(rows).integers(-9, 9, (rows, 700)).astype(dtype)
+    np.testing.assert_array_equal(torch.from_numpy(x).cumsum(1).numpy(), np.cumsum(x, 1))
+    signs = np.where(x > 0, 1, -1).astype(dtype)
+    np.testing.assert_array_equal(torch.from_numpy(signs).cumprod(1).numpy(), np.cumprod(signs, 1))

@@ -31,7 +31,7 @@ def _scan(kind: str, x: Any, dim: int, reverse: bool) -> Any:
     if builtin is None:
         return None
     blocks = -(-inner // scan.COLUMNS) if columns else 1
-    units = outer * blocks if columns else outer if picks else -(-outer // scan.ROWS)
+    units = outer * blocks if columns else -(-outer // scan.rows_at_once(kind, modules.lower.NP_TYPES[x.dtype]))
     grain = max(1, _PIECE * units // x.size)
     if units <= grain and x.size > _PIECE:
         units = grain + 1  # long enough to release the GIL

@@ -63,7 +63,7 @@ _LONG, _INTERLEAVED = 4, 4
 def _waits_for_memory(body: tuple[Statement, ...]) -> bool:
     """Whether the body only moves elements, with few operations on each."""
     nodes = tuple(walk(body))
-    return not any(isinstance(x, Accumulate) for x in nodes) and sum(isinstance(x, Fma) for x in nodes) < _LONG
+    return not any(isinstance(x, (Accumulate, Local)) for x in nodes) and sum(isinstance(x, (Fma, Select)) for x in nodes) < _LONG
 
 
 def _is_long(loop: Loop) -> bool:

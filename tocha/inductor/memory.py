@@ -3,8 +3,9 @@
     malloc(ctx, bytes)    calloc(ctx, count, bytes)    realloc(ctx, block, bytes)    free(ctx, block, bytes)
 
 Blocks below 32 MiB come from the allocator that NumPy had before (glibc, which keeps freed memory and joins what lies side by side:
-docs/design.md has the measurement), from 1 KiB on aligned to cache lines, from 256 KiB on to pages: CPUs compare the last twelve bits of
-addresses, and where results begin a line after operands, loads wait for stores that they have nothing to do with (ReLU of 4 MB: 4 %).
+docs/design.md has the measurement), from 1 KiB on aligned to cache lines. From 256 KiB on they take turns in beginning at one of eight places
+of a page: the CPU takes addresses with the same last twelve bits for the same, so that where results begin a line after operands, loads wait
+for stores (ReLU of 4 MB: 4 %), and where all begin alike, rows of 4 KiB share one set of the cache (sums along eight rows at once: 3 times).
 Larger ones, which glibc would hand back to the system each time and pay for page by page again, are mapped here, in huge pages, and kept
 for the next of their size. Everything is counted; an allocation beyond the limit, or that the system refuses, returns null.
 
@@ -27,7 +28,7 @@ FIGURES = (
     "allocated", "allocated_peak", "reserved", "reserved_peak", "blocks", "blocks_made", "refused", "refused_bytes", "limit", "kept", "keep",
 )  # fmt: skip
 LARGE = 32 << 20  # the most that glibc keeps
-PAGED = 256 << 10  # bytes of a block that begins with a page
+SPREAD = 256 << 10  # bytes from which on blocks take turns in where they begin
 KEEP = 1 << 30
 _KEPT_BLOCKS = 32
 _MAP = {"linux": 0x22, "darwin": 0x1002}  # MAP_PRIVATE | MAP_ANONYMOUS
@@ -36,6 +37,7 @@ _TEXT = """
 @memory_figures = global [11 x i64] [i64 0, i64 0, i64 0, i64 0, i64 0, i64 0, i64 0, i64 0, i64 9223372036854775807, i64 0, i64 KEEP], align 64
 @lock = internal global i32 0, align 64
 @number = internal global i64 0
+@turns = internal global i64 0, align 64
 @starts = internal global [KEPT_BLOCKS x ptr] zeroinitializer
 @sizes = internal global [KEPT_BLOCKS x i64] zeroinitializer
 declare ptr @base_malloc(ptr, i64)
@@ -270,8 +272,8 @@ have:
 define internal i64 @with_head(i64 %bytes) {
   %small = icmp ult i64 %bytes, 1024
   %few = select i1 %small, i64 16, i64 80
-  %paged = icmp uge i64 %bytes, PAGED
-  %head = select i1 %paged, i64 4112, i64 %few
+  %spread = icmp uge i64 %bytes, SPREAD
+  %head = select i1 %spread, i64 7696, i64 %few
   %whole = add i64 %bytes, %head
   ret i64 %whole
 }
@@ -297,15 +299,24 @@ place:
   call void @grow(i64 2, i64 %whole)
   %raw.number = ptrtoint ptr %raw to i64
   %small = icmp ult i64 %bytes, 1024
-  %few = select i1 %small, i64 15, i64 63
-  %paged = icmp uge i64 %bytes, PAGED
-  %less = select i1 %paged, i64 4095, i64 %few
+  %less = select i1 %small, i64 15, i64 63
   %mask = xor i64 %less, -1
   %after = add i64 %raw.number, 16
   %up = add i64 %after, %less
   %aligned = and i64 %up, %mask
   %number = select i1 %small, i64 %after, i64 %aligned
-  %block = inttoptr i64 %number to ptr
+  %spread = icmp uge i64 %bytes, SPREAD
+  br i1 %spread, label %turn, label %put
+turn:
+  %count = atomicrmw add ptr @turns, i64 512 monotonic
+  %offset = and i64 %count, 3584
+  %past = add i64 %after, 4095
+  %page = and i64 %past, -4096
+  %far = add i64 %page, %offset
+  br label %put
+put:
+  %start = phi i64 [ %number, %place ], [ %far, %turn ]
+  %block = inttoptr i64 %start to ptr
   %raw.at = getelementptr i8, ptr %block, i64 -8
   store ptr %raw, ptr %raw.at
   ret ptr %block
@@ -442,7 +453,7 @@ def addresses(base: Base) -> dict[str, int]:
     """The functions by name, and the address of the figures; CompileError if they can't be had. `base` must not need a context."""
     huge = "call i32 @madvise(ptr %new, i64 %need, i32 14)" if sys.platform == "linux" else ""  # MADV_HUGEPAGE
     text = _TEXT.replace("KEPT_BLOCKS", str(_KEPT_BLOCKS)).replace("KEEP", str(KEEP)).replace("LARGE", str(LARGE))
-    text = text.replace("PAGED", str(PAGED)).replace("i32 MAP,", f"i32 {_MAP[sys.platform]},").replace("HUGE", huge)
+    text = text.replace("SPREAD", str(SPREAD)).replace("i32 MAP,", f"i32 {_MAP[sys.platform]},").replace("HUGE", huge)
     symbols = dict(zip(("base_malloc", "base_calloc", "base_free"), base, strict=True))
     names = tuple(f"memory_{name}" for name in FUNCTIONS)
     found = dict(zip(FUNCTIONS, jit.load(text, names, symbols), strict=True))

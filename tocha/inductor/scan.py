@@ -34,10 +34,16 @@ from tocha.inductor.loop_ir import (
 )  # fmt: skip
 from tocha.inductor.reduce import START
 
-ROWS, COLUMNS = 8, 256  # of a unit
+COLUMNS = 256  # of a unit
 KINDS = ("add", "mul", "max", "min")
 _ZERO = Const(0, "index")
 _SIZES = ("outer", "n", "inner", "blocks")
+
+
+def rows_at_once(kind: str, type: str) -> int:
+    """Rows of a unit: as many as fill the wait for an addition of floats or a product. Integers' additions wait for nothing, and rows whose length
+    is a power of 2 get into each other's way in the cache."""
+    return 1 if kind in ("max", "min") or (kind == "add" and type not in FLOATS) else 4
 
 
 def _offset(row: Expr, k: Expr, reverse: bool) -> Expr:
@@ -79,15 +85,17 @@ class _Scan:
         return (Declare(total, self.wide, self.start), Assign(total, self.start)), inside
 
     def rows(self) -> tuple[Statement, ...]:
-        """ROWS rows a unit, the last rows one by one."""
+        """Some rows a unit, the last rows one by one."""
+        count = rows_at_once(self.kind, self.type)
         unit, k, single, m = Index("unit"), Index("k"), Index("single"), Index("m")
-        whole = Binary("min", Size("hi"), Binary("div", Size("outer"), Const(ROWS, "index")))
-        parts = [self.row(r, unit * ROWS + r, k) for r in range(ROWS)]
+        whole = Binary("min", Size("hi"), Binary("div", Size("outer"), Const(count, "index")))
+        parts = [self.row(r, unit * count + r, k) for r in range(count)]
         body = [s for before, _ in parts for s in before]
-        body.append(Loop("k", _ZERO, Size("n"), tuple([s for _, inside in parts for s in inside])))
-        before, inside = self.row(ROWS, single, m)
-        first = Binary("max", Size("lo") * ROWS, Binary("div", Size("outer"), Const(ROWS, "index")) * ROWS)
-        last = Binary("min", Size("hi") * ROWS, Size("outer"))
+        # All loads before all stores: to the CPU addresses a page apart look alike, and a load waits for a store to what it takes for its own.
+        body.append(Loop("k", _ZERO, Size("n"), tuple([inside[i] for i in (0, 1) for _, inside in parts])))
+        before, inside = self.row(count, single, m)
+        first = Binary("max", Size("lo") * count, Binary("div", Size("outer"), Const(count, "index")) * count)
+        last = Binary("min", Size("hi") * count, Size("outer"))
         return (
             Loop("unit", Size("lo"), whole, tuple(body)),
             Loop("single", first, last, (*before, Loop("m", _ZERO, Size("n"), inside))),

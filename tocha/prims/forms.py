@@ -74,7 +74,7 @@ def _write_out(rule: Pointwise, name: str, out: Tensor, args: tuple[Any, ...]) -
 
 
 def _straight_into(rule: Pointwise, out: Any, args: tuple[Any, ...]) -> bool:
-    """Whether the result was written into `out`'s memory at once: plain tensors of one type and shape, nothing recorded."""
+    """Whether the result was written into `out`'s memory at once: plain tensors of one type, nothing recorded."""
     tensors = (out, *args)
     if any(t.__class__ is not Tensor for t in tensors) or FUNCTION_MODES or INTERPRETERS or rule.output != "same":
         return False
@@ -84,11 +84,13 @@ def _straight_into(rule: Pointwise, out: Any, args: tuple[Any, ...]) -> bool:
     if a.__class__ is not _ndarray or a.dtype not in rule.direct or not a.flags.writeable or not a.flags.c_contiguous:
         return False
     arrays = [t._a for t in args]
-    if any(b.__class__ is not _ndarray or b.dtype is not a.dtype or b.shape != a.shape for b in arrays):
+    if any(b.__class__ is not _ndarray or b.dtype is not a.dtype for b in arrays):
         return False
     if a.size >= rule.native_least:
         return rule.by_kernel(arrays, a.dtype, a.dtype, {}, a) is not None
     if not rule.ufunc or any(b.base is not None for b in (a, *arrays)):  # views may overlap
+        return False
+    if any(b.shape != a.shape for b in arrays):
         return False
     state.run(rule.ufunc, *arrays, out=a)
     return True
