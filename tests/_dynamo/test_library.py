@@ -441,3 +441,36 @@ def test_numbers_of_numpy_are_guarded() -> None:
     compiled = torch.compile(lambda x, k: x / k, backend="eager", fullgraph=True)
     for k in (np.float32(2), np.float16(4), np.float16(5), np.int8(2), np.int8(4), np.float32(0.0), np.float32(-0.0)):
         assert compiled(torch.ones(1), k).item() == (torch.ones(1) / k).item()
+
+
+class Named:
+    """Takes part in torch's functions without being a tensor."""
+
+    calls = 0
+
+    def __init__(self, t: Any, name: str) -> None:
+        self.t, self.name = t, name
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        Named.calls += 1
+        return cls(func(*[a.t if isinstance(a, Named) else a for a in args], **(kwargs or {})), func.__name__)
+
+
+def test_objects_with_a_torch_function() -> None:
+    compiled = torch.compile(lambda x, n: torch.add(torch.mul(n, 2), x), backend="eager", fullgraph=True)
+    for calls in (2, 4):
+        out = compiled(torch.ones(2), Named(torch.ones(2), "given"))
+        assert out.t.tolist() == [3, 3]
+        assert out.name == "add"
+        assert Named.calls == calls
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_gradients_are_clipped_in_a_graph(backend: str) -> None:
+    a, b = (torch.zeros(2, requires_grad=True) for _ in range(2))
+    a.grad, b.grad = torch.tensor([3.0, 0.0]), torch.tensor([0.0, 4.0])
+    compiled = torch.compile(lambda: torch.nn.utils.clip_grad_norm_([a, b], 1.0), backend=backend, fullgraph=True)
+    assert compiled().item() == 5
+    torch.testing.assert_close(a.grad, torch.tensor([0.6, 0.0]))
+    torch.testing.assert_close(b.grad, torch.tensor([0.0, 0.8]))

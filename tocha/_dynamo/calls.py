@@ -250,6 +250,11 @@ def by_identity(operands: tuple[Any, ...]) -> bool:
     )
 
 
+def overrides(value: Any) -> bool:
+    """Whether a value that is no tensor takes part in torch's functions by a `__torch_function__` of its class."""
+    return not isinstance(value, Tensor) and isinstance(lookup(type(value), "__torch_function__"), classmethod)
+
+
 # ---- builtins
 
 

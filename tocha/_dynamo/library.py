@@ -18,6 +18,8 @@ from tocha._dynamo.generators import Generator
 from tocha.aot import trace
 from tocha.dispatch.override import DisableTorchFunction
 from tocha.nn import Module, ModuleDict, ModuleList, Sequential, parameter
+from tocha.ops import linalg_norm
+from tocha.prims import native_rows
 from tocha.tensor import Tensor
 from tocha.utils import checkpoint as _checkpointing
 
@@ -45,6 +47,15 @@ def _of_generators(*methods: Any) -> None:
 
 
 _of_generators(Generator.send, Generator.throw, Generator.close)
+
+
+calls.ALLOWED.add(linalg_norm.norms)
+
+
+@rule(native_rows.fused_update)
+def _fused_update(vm: Any, args: Any, kwargs: Any) -> Any:
+    """Leaves all rows to ordinary operators."""
+    return range(len(next(iter(args[1].values()))))
 
 
 @rule(parameter.gradients)

@@ -372,6 +372,11 @@ class Tracer(Attributes):
         """A Python function: recorded if it is torch's, inlined if it can be."""
         if id(fn) in calls.torch_functions():
             self._recognised(fn)
+            kinds = tuple(dict.fromkeys(type(a) for a in (*args, *kwargs.values()) if calls.overrides(a)))
+            if len(kinds) == 1:
+                got = self.nested(self.getattr(kinds[0], "__torch_function__"), (fn, kinds, args, kwargs))
+                if got is not NotImplemented:
+                    return got
             return fn(*args, **kwargs)
         if getattr(fn, "_dynamo_constant_result", False) and all(map(calls.is_data, (*args, *kwargs.values()))):
             return self.constant_result(fn, args, kwargs)

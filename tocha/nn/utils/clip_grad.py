@@ -72,8 +72,7 @@ def _scale(grads: list[Any], max_norm: float, total_norm: Any) -> None:
     factor = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
     with tocha.no_grad():
         on_cpu = isinstance(factor, tocha.Tensor) and factor.is_cpu
-        numbers = {"factor": factor.item()} if on_cpu else {"factor": factor}
-        for i in fused_update(SCALE, {"grad": grads}, lambda _: numbers):
+        for i in fused_update(SCALE, {"grad": grads}, lambda _: {"factor": factor.item() if on_cpu else factor}):
             grads[i].mul_(_on(factor, grads[i].device))
 
 
