@@ -140,3 +140,12 @@ def test_batch_norm_in_evaluation_is_one_pass() -> None:
     vectors = [torch.rand(3) + 0.5 for _ in range(4)]
     assert kernels(run(function, torch.randn(2, 3, 5, 7), torch.randn(2, 3, 5, 7), *vectors)) == 2
     run(lambda x, m, v: [F.batch_norm(x, m, v)], torch.randn(4, 3), *vectors[:2])
+
+
+@pytest.mark.parametrize("shape", [(4, 20), (3, 1), (40, 2), (2, 1500)])
+def test_sums_start_from_zero_so_that_none_is_negative_zero(shape: tuple[int, int]) -> None:
+    def function(x: Any) -> list[Any]:
+        return [1 / x.sum(-1), (x * 2).mean(-1, keepdim=True) + x, 1 / (x * 2).mean(-1, keepdim=True)]
+
+    sums, _, means = runtime.compile(function, [torch.zeros(shape)], compile_graph)(torch.full(shape, -0.0))
+    assert bool((sums == math.inf).all() and (means == math.inf).all())

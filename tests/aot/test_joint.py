@@ -129,3 +129,23 @@ def test_inputs_that_share_memory_are_refused_where_one_is_written_to() -> None:
     assert x.tolist() == [0, 1, 2, 3, 4, 5]
     got = outputs(lambda a, b: [a + b], x[:4], x[2:])
     np.testing.assert_array_equal(got[0], [2, 4, 6, 8])
+
+
+@pytest.mark.parametrize("strides", [(0, 1), (1, 1), (2, 1)])
+def test_inputs_whose_elements_coincide_are_refused_where_that_shows(strides: tuple[int, int]) -> None:
+    def given() -> Any:
+        return torch.arange(9.0).as_strided((3, 3), strides)
+
+    def written(x: Any) -> list[Any]:
+        x[0, 1:2] = 5
+        return [x.sum()]
+
+    with pytest.raises(joint.Unsupported, match="input 0 is written to, and elements of it may lie on one place of memory"):
+        joint.capture(written, [given()])
+    x = given()
+    expected = {(0, 1): 21, (1, 1): 26, (2, 1): 31}[strides]
+    assert torch.compile(lambda x: written(x)[0])(x).item() == expected == x.sum().item()
+    assert joint.capture(lambda x: [x * 2, x[1]], [given()])  # no write and no gradient
+    leaf = given().detach().requires_grad_()
+    torch.compile(lambda x: x[1:])(leaf).sum().backward()
+    assert leaf.grad.tolist() == [[0, 0, 0], [1, 1, 1], [1, 1, 1]]

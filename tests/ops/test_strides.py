@@ -149,3 +149,10 @@ def test_measured_orders(layout, expression, strides):
     assert got.stride() == strides
     expected = eval(expression, {**names, "x": x.contiguous()})
     torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("call", ["scatter(0, I, x)", "scatter_add(0, I, x)", "scatter_reduce(0, I, x, 'sum')", "masked_scatter(x > 0, x)"])
+def test_what_is_scattered_lies_in_rows_on_meta_tensors_too(call):
+    x = torch.randn(6, 4).t()
+    for given in (x, x.to("meta")):
+        assert eval(f"x.{call}", {"x": given, "I": torch.zeros(4, 6, dtype=torch.int64, device=given.device)}).stride() == (6, 1)

@@ -87,12 +87,24 @@ def _check(inputs: Sequence[Tensor]) -> None:
 
 
 def _check_written(inputs: Sequence[Tensor], arrays: Sequence[TraceArray]) -> None:
-    """Inputs are apart in the graph: one that is written to may share its memory with no other."""
+    """Inputs and their elements are apart in the graph: one that is written to may share its memory with no other."""
     first: dict[int, int] = {}
     for i, t in enumerate(inputs):
         other = first.setdefault(namespace(t._a).memory_id(t._a), i)
         if other != i and (arrays[i].buffer.version or arrays[other].buffer.version):
             raise Unsupported(f"inputs {other} and {i} share memory, and one of them is written to")
+        if arrays[i].buffer.version and _coincide(arrays[i]):
+            raise Unsupported(f"input {i} is written to, and elements of it may lie on one place of memory")
+
+
+def _coincide(a: TraceArray) -> bool:
+    """Whether elements may lie on one place; where dimensions interleave that isn't looked into."""
+    end = 0
+    for step, size in sorted([(s, n) for s, n in zip(a.strides, a.shape, strict=True) if n != 1]):
+        if step <= end:
+            return a.size > 0
+        end += step * (size - 1)
+    return False
 
 
 def _aliases_for(stand_ins: list[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -200,6 +212,8 @@ def _note(
     if owner is not None:
         if a.dtype != arrays[owner].dtype:
             raise Unsupported("a result is a view of an input as another type")
+        if r.grad_fn is not None and _coincide(arrays[owner]):  # as_strided would spread its gradient over them
+            raise Unsupported(f"a result is a view of input {owner}, elements of which may lie on one place of memory")
         return Result("input view", owner, a.shape, strides, (a.offset - a.buffer.offset) // item, None, *_history(r))
     base = bases.get(id(a.buffer), r)
     if base is r:

@@ -71,6 +71,10 @@ def element_strides(shape: Shape) -> Shape:
     return tuple(reversed(steps))
 
 
+def _in_rows(input: Any, *others: Any, **unused: Any) -> MetaArray:
+    return MetaArray(input.shape, input.dtype)
+
+
 def _index_vjp(g: Any, input_shape: Shape, indices: Any, *, dims: Shape) -> list[Any]:
     grad = index_put(g.new_zeros(input_shape), g, *indices, dims=dims, accumulate=True)
     return [grad, *(None for _ in indices)]
@@ -180,7 +184,7 @@ def _scatter_vjp(g: Any, index: Any, src_shape: Shape, *, dim: int, needs: Any) 
     return [grad_input, None, _uncrop(gather(g, index, dim=dim), src_shape) if needs[2] else None]
 
 
-@prim("scatter", "index", vjp=_scatter_vjp, half="native", infer=lambda input, index, src, *, dim: input)
+@prim("scatter", "index", vjp=_scatter_vjp, half="native", infer=_in_rows)
 def scatter(xp: Any, input: Any, index: Any, src: Any, *, dim: int) -> Any:
     """A copy of input with src (cropped to the index's shape) written where `gather` would read."""
     out = input.copy("C")
@@ -203,7 +207,7 @@ def _scatter_add_vjp(g: Any, index: Any, src_shape: Shape, *, dim: int, needs: A
     return [g if needs[0] else None, None, _uncrop(gather(g, index, dim=dim), src_shape) if needs[2] else None]
 
 
-@prim("scatter_add", "index", vjp=_scatter_add_vjp, infer=lambda input, index, src, *, dim: input)
+@prim("scatter_add", "index", vjp=_scatter_add_vjp, infer=_in_rows)
 def scatter_add(xp: Any, input: Any, index: Any, src: Any, *, dim: int) -> Any:
     """A copy of input with src (cropped to the index's shape) added where `gather` would read."""
     out = input.copy("C")
@@ -286,7 +290,7 @@ def _prod_grad(g: Any, input: Any, index: Any, src: Any, out: Any, dim: int, inc
 _REDUCE_GRADS = {"sum": _sum_grad, "mean": _mean_grad, "amax": _extreme_grad, "amin": _extreme_grad, "prod": _prod_grad}
 
 
-@prim("scatter_reduce", "index", vjp=_scatter_reduce_vjp, infer=lambda input, *others, **unused: input)
+@prim("scatter_reduce", "index", vjp=_scatter_reduce_vjp, infer=_in_rows)
 def scatter_reduce(xp: Any, input: Any, index: Any, src: Any, *, dim: int, reduce: str, include_self: bool) -> Any:
     """src combined into a copy of input by sum, prod, mean, amax or amin, where `gather` would read."""
     out = input.copy("C")
@@ -340,9 +344,7 @@ def _masked_scatter_vjp(g: Any, mask: Any, source_shape: Shape, *, needs: Any) -
     return [g.masked_fill(mask, 0) if needs[0] else None, None, grad_source]
 
 
-@prim(
-    "masked_scatter", "index", vjp=_masked_scatter_vjp, half="native", tags=("raises",), infer=lambda input, mask, source: input
-)
+@prim("masked_scatter", "index", vjp=_masked_scatter_vjp, half="native", tags=("raises",), infer=_in_rows)
 def masked_scatter(xp: Any, input: Any, mask: Any, source: Any) -> Any:
     """A copy of input whose elements under the mask are source's first ones, in order."""
     out = input.copy("C")
