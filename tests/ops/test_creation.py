@@ -213,3 +213,18 @@ def test_numbers_too_large_for_the_integers_are_not_cut_off():
             call()
     assert x.tolist() == [1, 2]
     assert torch.add(x, x, alpha=255).tolist() == [0, 0] and x.clamp(min=0, max=255).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **kw: torch.zeros(3, **kw), lambda **kw: torch.full((3,), 1.0, **kw), lambda **kw: torch.arange(3, **kw),
+        lambda **kw: torch.eye(3, **kw), lambda **kw: torch.linspace(0, 1, 3, **kw), lambda **kw: torch.logspace(0, 1, 3, **kw),
+        lambda **kw: torch.rand(3, **kw), lambda **kw: torch.randint(0, 3, (3,), **kw), lambda **kw: torch.randperm(3, **kw),
+    ],
+)  # fmt: skip
+def test_what_is_made_is_where_out_is(make):
+    out = torch.empty(3, device="meta")
+    assert make(out=out) is out
+    with pytest.raises(RuntimeError, match="does not match device type of out parameter \\(meta\\)"):
+        make(out=out, device="cpu")

@@ -17,6 +17,7 @@ from tocha.autograd.names import named
 from tocha.autograd.views import edge_of, refresh, replay
 from tocha.backends import geometry, namespace, native
 from tocha.backends.lazy import Lazy, resolved
+from tocha.device import device
 from tocha.dispatch.overlap import check_out
 from tocha.dispatch.override import HOLLOW, INTERPRETERS, NO_DISPATCH, alias_as, in_memory
 from tocha.tensor import Tensor, View
@@ -320,6 +321,8 @@ def write_out(
             raise RuntimeError(_OVERLAP.format(name))
     if not in_memory(*tensors):
         raise RuntimeError(f"{name}(): out= can't be used inside vmap or forward-mode differentiation, or with wrapper tensors")
+    if name in _FACTORIES:
+        kwargs = {**kwargs, "device": device_of_out(name, kwargs.get("device"), outs[0])}
     check_out(name, function, outs, (*args, *kwargs.values()))
     got = function(*args, **kwargs)
     results = got if isinstance(got, (tuple, list)) else (got,)
@@ -347,6 +350,16 @@ def write_out(
     return out
 
 
+def device_of_out(name: str, asked: Any, out: Tensor) -> Any:
+    """Where a factory makes what goes into out=: there. RuntimeError if another device is asked for."""
+    where = out.device
+    if asked is not None and device(asked).type != where.type:
+        raise RuntimeError(f"{name}(): device type {device(asked).type} does not match device type of out parameter ({where.type})")
+    return where
+
+
+#: Operators that make their result where out= is.
+_FACTORIES = frozenset(("arange", "empty", "eye", "full", "linspace", "logspace", "ones", "zeros"))
 #: Operators that give all elements of out= one value, so that elements may share memory.
 _ONE_VALUE = frozenset(("empty", "full", "ones", "zeros"))
 _JOINS = frozenset(("cat", "column_stack", "concat", "concatenate", "dstack", "hstack", "row_stack", "stack", "vstack"))

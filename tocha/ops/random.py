@@ -16,7 +16,7 @@ import numpy as np
 from tocha import dtypes
 from tocha.autograd.mode import no_grad, state
 from tocha.device import preserve_format, strided
-from tocha.dispatch.inplace import resize_output
+from tocha.dispatch.inplace import device_of_out, resize_output
 from tocha.dispatch.registry import op
 from tocha.dtypes import dtype as DType
 from tocha.ops._sampling import (
@@ -95,7 +95,7 @@ def _new(
         raise RuntimeError(f"{name}: only torch.strided layout is supported, got {layout}")
     shape = check_sizes(shape_of(size, name), name)
     if out is not None:
-        check_tensor(out, name, "out")
+        device_of_out(name, device, check_tensor(out, name, "out"))
         if given is not None and given is not out.dtype:
             raise RuntimeError(f"{name}: dtype {given} does not match dtype of out parameter ({out.dtype})")
         rule = draw(out.dtype)
