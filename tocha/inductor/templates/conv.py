@@ -34,6 +34,7 @@ from tocha.inductor.templates.windows import Fields
 
 Shape = tuple[int, ...]
 _PHASE = 10
+_SINGLES = 1  # 49 pixels are 48 and one
 PACK_BUFFERS = ("packed", "weight", "taps")
 PACK_SIZES = (
     "channels",
@@ -137,10 +138,10 @@ def phase(g: Geometry) -> Function:
             types = ("ptr", "i64", "i64", "ptr", "ptr", "ptr")
             f.call("gather_panel", "void", *zip(types, (list_of_runs, count, steps, f["packed"], offsets, panel), strict=True))
         columns, places = f.select(dense, panel, start, "ptr"), f.select(dense, each, offsets, "ptr")
-        wide, single = used > g.lanes, used.equals(g.lanes + 1)
         last = f.at(list_of_runs, (count - 1) * runs.WORDS, "i64")
         together = f.both((f.word(last, 3) + f.word(last, 2) - f.word(list_of_runs, 3)).equals(used), dense)
-        whole = f.both(used.equals(f.select(single, used, f.select(wide, g.columns, g.lanes))), out_w.equals(1))
+        whole = [used.equals(columns).name for columns in (g.lanes, g.lanes + _SINGLES, g.columns)]  # what a microkernel computes
+        whole = f.both(f.op(f"or i1 {whole[0]}, {f.op(f'or i1 {whole[1]}, {whole[2]}', 'i1').name}", "i1"), out_w.equals(1))
         direct = f.both(f.op(f"or i1 {count.equals(1).name}, {together.name}", "i1"), whole)
         here = held.get()
         held.set(v.at(here, rows_held * g.columns))
@@ -152,7 +153,7 @@ def phase(g: Geometry) -> Function:
             first, ahead = [steps, a, columns, places], f.select(piecewise, following, f.beyond(a, AHEAD), "ptr")
 
             def straight() -> None:
-                call_micro(f, g, rows, wide, [*first, v.at(to, row * out_c), out_c, v.at(bias, row), more, ahead, picks], single)
+                call_micro(f, g, rows, used, [*first, v.at(to, row * out_c), out_c, v.at(bias, row), more, ahead, picks], _SINGLES)
 
             def aside() -> None:
                 start_from = f.select(more, f["zeros"], v.at(bias, row), "ptr")
@@ -172,7 +173,7 @@ def phase(g: Geometry) -> Function:
 
                 with f.when(f.both(finished, hole.given)):
                     through(True)
-                call_micro(f, g, rows, wide, [*first, tile, g.columns, start_from, again, ahead, picks], single)
+                call_micro(f, g, rows, used, [*first, tile, g.columns, start_from, again, ahead, picks], _SINGLES)
                 with f.when(finished):
                     f.choose(hole.given, lambda: through(False), placed)
 
@@ -186,7 +187,8 @@ def phase(g: Geometry) -> Function:
 def code(g: Geometry) -> str:
     """The convolution kernel's module."""
     return module(
-        body(g), phase(g), *windows.packers(g), pack_inside(g), pack_rows(g), runs.gather_panel(g), runs.place_tile(g), *micros(g, True, True)
+        body(g), phase(g), *windows.packers(g), pack_inside(g), pack_rows(g), runs.gather_panel(g), runs.place_tile(g),
+        *micros(g, _SINGLES, picked=True),
     )
 
 

@@ -252,12 +252,12 @@ class Vectors:
         return lines
 
 
-def micro(g: Geometry, rows: int, vectors: int, single: bool = False, picked: bool = False) -> Function:
+def micro(g: Geometry, rows: int, vectors: int, singles: int = 0, picked: bool = False) -> Function:
     """c[r, :] = sum over k of a[k, r] * b[offsets[k] :], plus bias[r], or plus c if `more`. Meanwhile as much memory as `a` has is fetched
-    from `ahead` on. `single`: there is one more column (7 x 7 pixels are 49), whose sums for all rows are a vector. `picked`: a's steps are
-    `picks[k]`."""
+    from `ahead` on. `singles`: so many more columns (7 x 7 pixels are 49), of which each one's sums for all rows are a vector. `picked`: a's steps
+    are `picks[k]`."""
     f = Function(
-        f"micro_{rows}x{vectors}{'s' * single}",
+        f"micro_{rows}x{vectors}s{singles}",
         [
             ("i64", "k"),
             ("ptr", "a"),
@@ -273,9 +273,9 @@ def micro(g: Geometry, rows: int, vectors: int, single: bool = False, picked: bo
     )
     v = Vectors(f, g)
     sums = [[f.variable("zeroinitializer", g.vector) for _ in range(vectors)] for _ in range(rows)]
-    starts = range(0, rows, g.lanes) if single else ()
+    starts = range(0, rows, g.lanes) if singles else ()
     masks = [None if first + g.lanes <= rows else v.mask(None, Value(f, str(rows - first))) for first in starts]
-    lasts = [f.variable("zeroinitializer", g.vector) for _ in starts]
+    lasts = [[f.variable("zeroinitializer", g.vector) for _ in starts] for _ in range(singles)]
     with f.loop(0, f["k"]) as k:
         b = v.at(f["b"], f.word(f["offsets"], k))
         a = v.at(f["a"], (f.word(f["picks"], k) if picked else k) * rows)
@@ -285,9 +285,10 @@ def micro(g: Geometry, rows: int, vectors: int, single: bool = False, picked: bo
             factor = v.splat(v.one(v.at(a, r)))
             for total, column in zip(sums[r], columns, strict=True):
                 total.set(v.fma(factor, column, total.get()))
-        for first, mask, total in zip(starts, masks, lasts, strict=True):
+        for part, (first, mask) in enumerate(zip(starts, masks, strict=True)):
             factors = v.load(v.at(a, first)) if mask is None else v.masked_load(v.at(a, first), mask)
-            total.set(v.fma(factors, v.splat(v.one(v.at(b, vectors * g.lanes))), total.get()))
+            for j, totals in enumerate(lasts):
+                totals[part].set(v.fma(factors, v.splat(v.one(v.at(b, vectors * g.lanes + j))), totals[part].get()))
 
     def finish(more: bool) -> None:
         for r in range(rows):
@@ -295,9 +296,9 @@ def micro(g: Geometry, rows: int, vectors: int, single: bool = False, picked: bo
             for j, total in enumerate(sums[r]):
                 place = v.at(v.at(f["c"], f["row"] * r), j * g.lanes)
                 v.store(v.add(total.get(), start or v.load(place)), place)
-            if single:
-                place = v.at(v.at(f["c"], f["row"] * r), vectors * g.lanes)
-                one = f.op(f"extractelement {g.vector} {lasts[r // g.lanes].get().name}, i32 {r % g.lanes}", g.scalar)
+            for j, totals in enumerate(lasts):
+                place = v.at(v.at(f["c"], f["row"] * r), vectors * g.lanes + j)
+                one = f.op(f"extractelement {g.vector} {totals[r // g.lanes].get().name}, i32 {r % g.lanes}", g.scalar)
                 start = v.one(place if more else v.at(f["bias"], r))
                 f.store(f.op(f"{'add' if g.whole else 'fadd'} {g.scalar} {one.name}, {start.name}", g.scalar), place, g.align)
 
@@ -305,36 +306,35 @@ def micro(g: Geometry, rows: int, vectors: int, single: bool = False, picked: bo
     return f
 
 
-def micros(g: Geometry, single: bool = False, picked: bool = False) -> list[Function]:
-    """All heights and widths; `single`: also a vector and a column."""
+def micros(g: Geometry, singles: int = 0, picked: bool = False) -> list[Function]:
+    """All heights and widths; with `singles`, also a vector and so many columns."""
     found = [micro(g, rows, vectors, picked=picked) for rows in g.heights for vectors in range(1, g.vectors + 1)]
-    return found + [micro(g, rows, 1, True, picked) for rows in g.heights if single]
+    return found + [micro(g, rows, 1, singles, picked) for rows in g.heights if singles]
 
 
-def call_micro(f: Function, g: Geometry, rows: Value, wide: Value, arguments: list[Any], single: Value | None = None) -> None:
-    """The microkernel of `rows` rows and, if `wide`, of all vectors of columns, else of one, or of one and a column if `single`; `ahead` may
-    be left out."""
+def call_micro(f: Function, g: Geometry, rows: Value, columns: Value, arguments: list[Any], singles: int = 0) -> None:
+    """The microkernel of `rows` rows and as many vectors as `columns` take, or of one and so many columns; `ahead` may be left out."""
     types = ("i64", "ptr", "ptr", "ptr", "ptr", "i64", "ptr", "i1", "ptr", "ptr")[: max(9, len(arguments))]
     if len(arguments) < len(types):
         arguments = [*arguments, f.beyond(arguments[1], AHEAD)]
 
-    def call(height: int, vectors: int | str) -> None:
-        f.call(f"micro_{height}x{vectors}", "void", *zip(types, arguments, strict=True))
+    def pick(heights: list[int], vectors: int, singles: int = 0) -> Callable[[], None]:
+        name = f"micro_{heights[0]}x{vectors}s{singles}"
 
-    def pick(heights: list[int], vectors: int | str) -> Callable[[], None]:
-        if len(heights) == 1:
-            return lambda: call(heights[0], vectors)
-        return lambda: f.choose(rows.equals(heights[0]), lambda: call(heights[0], vectors), pick(heights[1:], vectors))
+        def call() -> None:
+            f.call(name, "void", *zip(types, arguments, strict=True))
+
+        return call if len(heights) == 1 else lambda: f.choose(rows.equals(heights[0]), call, pick(heights[1:], vectors, singles))
 
     heights = list(reversed(g.heights))
 
     def widely() -> None:
-        f.choose(wide, pick(heights, g.vectors), pick(heights, 1))
+        f.choose(columns > g.lanes, pick(heights, g.vectors), pick(heights, 1))
 
-    if single is None:
-        widely()
+    if singles:
+        f.choose(columns.equals(g.lanes + singles), pick(heights, 1, singles), widely)
     else:
-        f.choose(single, pick(heights, "1s"), widely)
+        widely()
 
 
 def padded(rows: int, g: Geometry) -> int:

@@ -35,6 +35,7 @@ SIZES = (
 )  # fmt: skip
 SUM_BUFFERS = ("out", "partial")
 SUM_SIZES = ("outputs", "padded_outputs", "channels", "taps", "pieces", "windows", "across", "room", "row", "group", "piece")
+_SINGLES = 5  # seven taps of three channels are 16 and five
 _PIXELS = 256  # inner dimension of a product: a tile's columns and rows then stay in the L1 cache
 
 
@@ -228,18 +229,17 @@ def _products(
         again = f.op(f"or i1 {more.name}, {(k0 > 0).name}", "i1")
         with f.loop(0, s.windows) as window:
             x = v.at(packed, f.word(s.table, window))
-            with f.loop(0, length, g.columns) as j:
-                wide = length - j > g.lanes
-                with f.loop(0, last, g.rows) as row:
-                    rows = f.min(last - row, g.rows)
-                    a = v.at(gradients, row * pixels + k0 * rows)
-                    target = v.at(partial, row * width + window * room + j)
-                    call_micro(f, g, rows, wide, [count, a, v.at(x, j), f.at(offsets, k0, "i64"), target, width, zeros, again])
+            with f.loop(0, length, g.columns) as j, f.loop(0, last, g.rows) as row:
+                rows = f.min(last - row, g.rows)
+                a = v.at(gradients, row * pixels + k0 * rows)
+                target = v.at(partial, row * width + window * room + j)
+                given = [count, a, v.at(x, j), f.at(offsets, k0, "i64"), target, width, zeros, again]
+                call_micro(f, g, rows, length - j, given, _SINGLES)
 
 
 def code(g: Geometry) -> str:
     """The module of the products."""
-    return module(body(g), pack_input(g), pack_line(g), pack_gradient(g), *micros(g))
+    return module(body(g), pack_input(g), pack_line(g), pack_gradient(g), *micros(g, _SINGLES))
 
 
 def sum_code(g: Geometry) -> str:

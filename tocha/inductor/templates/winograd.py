@@ -35,6 +35,7 @@ SIZES = (
 PACK_BUFFERS, PACK_SIZES = ("packed", "weight"), ("channels", "outputs", "padded_outputs", "apart")
 _POINTS = 16  # of a transformed tile
 _TAPS = 9
+_SINGLES = 1  # 7 x 7 tiles are 48 and one
 _LINE = 64  # bytes that memory is fetched in
 _FEW = 16  # channels whose weights are transformed at a time
 
@@ -130,10 +131,8 @@ def body(g: Geometry) -> Function:
                 with f.loop(0, end - first, g.columns) as column:
                     b = v.at(inputs, point * s.apart + column)
                     to = v.at(sums, point * s.sums_apart + done * row_step + column)
-                    left = end - first - column
-                    wide, single = left > g.lanes, left.equals(g.lanes + 1)
                     no = Value(f, "false", "i1")
-                    call_micro(f, g, height, wide, [steps, a, b, s.table, to, row_step, zeros, no, ahead], single)
+                    call_micro(f, g, height, end - first - column, [steps, a, b, s.table, to, row_step, zeros, no, ahead], _SINGLES)
             numbers = [("i64", number) for number in (first, end, row0 + start, f.min(count - start, s.inside_rows))]
             f.call("write", "void", ("ptr", f["ctx"]), *numbers, ("ptr", sums))
     windows.give_back(f, s, slot)
@@ -225,7 +224,7 @@ def write(g: Geometry) -> Function:
 
 def code(g: Geometry) -> str:
     """The kernel's module."""
-    return module(body(g), read(g), write(g), transform(g), pack_rows(g), *micros(g, True))
+    return module(body(g), read(g), write(g), transform(g), pack_rows(g), *micros(g, _SINGLES))
 
 
 _TRANSFORM = [
