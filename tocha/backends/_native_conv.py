@@ -164,8 +164,8 @@ def _is_deep(channels: int, outputs: int, groups: int) -> bool:
 
 
 # Multiply-adds that cost as much as transforming an input or an output (a vector of tiles of a channel: vectors of them), and as a
-# filter: transformed in each call, or read where it takes 16 numbers in place of 9. Measured on Zen 4 (58 G multiply-adds a second); Zen 5, which
-# does 131 G, breaks even where a transform costs 160, at 16 channels, from where on these choose Winograd's.
+# filter: transformed in each call, or read where it takes 16 numbers in place of 9. Measured on Zen 4 (58 G multiply-adds a second). On Zen 5
+# (131 G) a transform cost 160: with that the fewest channels for which these choose Winograd's, about 16, break even.
 _TRANSFORM, _FILTER, _KEPT_FILTER = 90, 130, 100
 
 

@@ -391,7 +391,7 @@ _INSIDE = 160 * 1024  # elements of weights that fit the L2 cache beside it
 _LEAST_STEPS = 192  # below this, sums are read and written too often
 _READS = 2  # boxes for which packing weights again costs less than a packed copy in memory
 _SCRATCH = 96 * 1024  # elements of packed input for a block: well inside a 1 MiB L2 cache
-_WHOLE = 112 * 1024  # where weights are packed a row block at a time
+_WHOLE = 208 * 1024  # where weights are packed a row block at a time; half of that for several taps, whose tiles then aren't gathered
 
 
 def boxes(lines: list[Line], samples: int, planes: int, limit: int) -> list[int]:
@@ -435,8 +435,9 @@ def plan(
     narrow = _INSIDE // (sum(tap_counts) * rows)
     straight = not g.pairs and weight_steps[1] == sum(tap_counts) and _in_order(phases, kernel)
     inside = not (aside or before) and sum(tap_counts) * channels * rows > _INSIDE
-    whole = boxes(lines, samples, len(planes), max(_WHOLE // channels, 1))
-    piecewise = inside and straight and channels * least <= _WHOLE and _product(_counts(lines, samples, whole)) == 1
+    room = _WHOLE // (1 if most == 1 else 2)
+    whole = boxes(lines, samples, len(planes), max(room // channels, 1))
+    piecewise = inside and straight and channels * least <= room and _product(_counts(lines, samples, whole)) == 1
     if piecewise:
         block, size, counts = channels, whole, _counts(lines, samples, whole)
     elif inside := inside and narrow * sum(tap_counts) >= _LEAST_STEPS * len(phases):
