@@ -5,16 +5,17 @@ A function here takes a primitive's arrays and parameters and returns its result
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tocha.backends import _native_moves, native
-from tocha.dtypes import HALF_NP
+from tocha.dtypes import FLOAT8, HALF_NP
 
 _ndarray = np.ndarray
-_FLOAT32, _FLOAT64, _INT64, _BOOL = (np.dtype(t) for t in (np.float32, np.float64, np.int64, np.bool_))
+_FLOAT32, _FLOAT64, _INT64, _BOOL, _BYTE = (np.dtype(t) for t in (np.float32, np.float64, np.int64, np.bool_, np.uint8))
 FLOAT_NP = frozenset((_FLOAT32, _FLOAT64, *(d for d in HALF_NP if d.itemsize == 2)))
 Shape = tuple[int, ...]
 Run = Callable[[list[Any], dict[str, Any]], Any]
@@ -262,11 +263,34 @@ _INTEGER_NP = frozenset(np.dtype(t) for t in (np.bool_, np.int8, np.int16, np.in
 def _cast(arrays: list[Any], params: dict[str, Any]) -> Any:
     """To floating point: rounding is IEEE's everywhere (NumPy rounds float64 to half types once, torch twice)."""
     x, dtype = arrays[0], params["dtype"]
+    if x.dtype in _FLOAT8 or dtype in _FLOAT8:
+        return _cast_float8(x, dtype)
     if dtype not in FLOAT_NP or x.dtype not in FLOAT_NP | _INTEGER_NP or x.dtype is dtype:
         return None
     if dtype in _REAL_NP:
         return pointwise(_COPY, [x], dtype, dtype)
     return pointwise(_COPY, [x], _FLOAT32, dtype) if x.dtype is _FLOAT32 or x.dtype in HALF_NP else None
+
+
+_FLOAT8 = frozenset(d.np for d in FLOAT8)
+
+
+def _cast_float8(x: Any, dtype: Any) -> Any:
+    """Between float8, as bytes, and other floats."""
+    if dtype in _FLOAT8 and (x.dtype is _FLOAT32 or x.dtype in FLOAT_NP & HALF_NP):
+        found = pointwise(_float8_rule("encoded", dtype.name), [x], _FLOAT32, _BYTE)
+        return None if found is None else found.view(dtype)
+    if x.dtype in _FLOAT8 and dtype in FLOAT_NP:
+        return pointwise(_float8_rule("decoded", x.dtype.name), [x.view(_BYTE)], _BYTE, dtype)
+    return None
+
+
+@functools.cache
+def _float8_rule(which: str, name: str) -> Rule:
+    from tocha.inductor import float8
+
+    convert = getattr(float8, which)
+    return Rule(f"{which}_{name}", lambda o, x: o.of(convert(name, x.expr)))
 
 
 _BITS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}

@@ -176,8 +176,7 @@ def run_prim(prim: Any, arrays: list[Any], params: dict[str, Any]) -> tuple[Meta
         from tocha.backends.strides import as_operands  # which is written on this module
 
         fresh: tuple[MetaArray, ...] = tuple([_fresh(g) for g in ((got,) if isinstance(got, MetaArray) else got)])
-        fresh = as_operands(prim.name, fresh, arrays, params)
-        return fresh
+        return as_operands(prim.name, fresh, arrays, params)
     stand_ins = [None if a is None else stand_in(a) for a in arrays]
     half = next((a.dtype for a in stand_ins if a is not None and a.dtype in HALF_NP), None) if prim.half == "float32" else None
     if half is not None:

@@ -265,6 +265,8 @@ class Handler:
     def _wrap(self, expr: Expr) -> Value:
         return Value(self.trace, expr)
 
+    of = _wrap  # for rules made of expressions
+
     def _arithmetic(self, op: str, x: Any, y: Any) -> Value:
         a, b = self._same(x, y)
         if a.type == "bool":
