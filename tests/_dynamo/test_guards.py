@@ -16,6 +16,7 @@ import tocha as torch
 import tocha.nn.functional as F
 from tocha import nn
 from tocha._dynamo.testing import CompileCounter
+from tocha.autograd.mode import state
 
 X = torch.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
 FLAG = True
@@ -236,3 +237,13 @@ def test_compile_by_its_arguments() -> None:
     assert g.__doc__ == "Text." and torch.equal(g(X), X + 1) and not torch.compiler.is_compiling()
     with torch.compiler.set_stance("force_eager"):
         assert torch.equal(g(X), X)
+
+
+def test_what_means_nothing_outside_inference_mode_is_no_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is_grad_enabled would say in inference mode changes with the first switch of recording in a process, a capture's own too."""
+    monkeypatch.setattr(state, "enabled", False)
+    counter = CompileCounter()
+    f = torch.compile(lambda x: x * 2, backend=counter)
+    for _ in range(3):
+        f(torch.ones(3))
+    assert counter.frame_count == 1

@@ -9,6 +9,7 @@ from typing import Any
 
 from tocha._dynamo import report
 from tocha._dynamo.exc import BackendCompilerFailed
+from tocha.aot import journal
 
 log = logging.getLogger("torch._dynamo")
 Backend = Callable[..., Callable[..., Any]]
@@ -99,6 +100,7 @@ _MOST_SIZES = 256
 def _by_sizes(gm: Any, compiler: Any) -> Callable[..., Any]:
     """A graph whose sizes vary, planned when first called with some; the latest are kept."""
     made: dict[Any, Callable[..., Any]] = {}
+    subject = journal.subject()
 
     def call(*inputs: Any) -> Any:
         shapes = tuple([t._a.shape for t in inputs])
@@ -106,7 +108,8 @@ def _by_sizes(gm: Any, compiler: Any) -> Callable[..., Any]:
         if found is None:
             while len(made) >= _MOST_SIZES:
                 made.pop(next(iter(made)), None)
-            found = made[shapes] = _ahead(gm, list(inputs), compiler)
+            with journal.about(subject):
+                found = made[shapes] = _ahead(gm, list(inputs), compiler)
         return found(*inputs)
 
     return call
