@@ -103,3 +103,24 @@ def test_the_gradient_of_an_input_that_is_written_to_is_retained():
     x.retain_grad()
     torch.compile(f)(x).backward()
     assert x.grad.item() == 1
+
+
+def test_a_retained_gradient_is_seen_where_backward_runs_inside():
+    def f(x):
+        a = x * 1
+        a.retain_grad()
+        (a * 2).sum().backward()
+        return a.grad, a.retains_grad
+
+    x = torch.ones(1, requires_grad=True)
+    grad, retains = torch.compile(f, backend="eager")(x)
+    assert grad.item() == 2 and retains
+
+    look = torch.compile(lambda y: (y * 2 if y.grad is None else y.grad + 10, y.retains_grad), backend="eager")
+    for retain in (False, True, False):
+        y = x * 1
+        if retain:
+            y.retain_grad()
+            y.sum().backward()
+        got, retains = look(y)
+        assert (got.item(), retains) == ((11, True) if retain else (2, False))

@@ -133,8 +133,13 @@ class Attributes(Interpreter):
                 return written
             if name == "grad":
                 with DisableTorchFunction():
-                    leaf, grad = known.real.is_leaf, known.real.grad
-                return self.world.enter(grad, known.source.attribute("grad")) if leaf else None
+                    leaf, retains = known.real.is_leaf, known.real.retains_grad
+                    grad = known.real.grad if leaf or retains else None
+                if leaf or self.world.enter(retains, known.source.attribute("retains_grad")):
+                    return self.world.enter(grad, known.source.attribute("grad"))
+                return None
+            if name == "retains_grad":
+                return self.world.enter(known.real.retains_grad, known.source.attribute(name))
             if name in known.real.__dict__:
                 return self.world.enter(known.real.__dict__[name], known.source.attribute(name))
             if not hasattr(type(obj), name):
