@@ -11,6 +11,7 @@ import tocha as torch
 A = torch.arange(1.0, 7.0).reshape(2, 3)
 S = torch.tensor([[4.0, 1.0], [1.0, 3.0]])
 INDEX = torch.tensor([[0, 1, 0]])
+INF = float("inf")
 
 OWN_TYPE = {
     "argmax": lambda o: torch.argmax(A, 1, out=o), "mm": lambda o: torch.mm(A, A.t(), out=o), "matmul": lambda o: torch.matmul(A, A.t(), out=o),
@@ -86,3 +87,63 @@ def test_factories_take_any_shape():
             assert call(2, 3, out=torch.zeros(7)).shape == (2, 3)
         assert torch.arange(6, out=torch.zeros(1, 6)).tolist() == [[0, 1, 2, 3, 4, 5]]
         assert torch.linspace(0, 1, 3, out=torch.zeros(3, 1)).tolist() == [[0], [0.5], [1]]
+
+
+STRAIGHT = {
+    "add": (lambda x, o: torch.add(x, 2, out=o), [0, 1, 2, 3.5]), "mul": (lambda x, o: torch.mul(x, 0.5, out=o), [-1, -0.5, 0, 0.75]),
+    "abs": (lambda x, o: torch.abs(x, out=o), [2, 1, 0, 1.5]), "rsqrt": (lambda x, o: torch.rsqrt(x * x, out=o), [0.5, 1, INF, 2 / 3]),
+    "clamp": (lambda x, o: torch.clamp(x, -1, 1, out=o), [-1, -1, 0, 1]), "clamp_min": (lambda x, o: torch.clamp_min(x, 0, out=o), [0, 0, 0, 1.5]),
+    "clamp_max": (lambda x, o: torch.clamp_max(x, max=0, out=o), [-2, -1, 0, 0]), "pow": (lambda x, o: torch.pow(x, 2, out=o), [4, 1, 0, 2.25]),
+    "lerp": (lambda x, o: torch.lerp(x, x + 1, 0.5, out=o), [-1.5, -0.5, 0.5, 2]),
+    "addcmul": (lambda x, o: torch.addcmul(x, x, x, value=2, out=o), [6, 1, 0, 6]),
+    "addcdiv": (lambda x, o: torch.addcdiv(x, x, x + 3, value=2, out=o), [-6, -2, 0, 1.5 + 2 / 3]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("repeats", [1, 30000])
+@pytest.mark.parametrize("name", STRAIGHT)
+def test_numbers_into_memory_as_it_is(name, repeats):
+    call, want = STRAIGHT[name]
+    x = torch.tensor([-2, -1, 0, 1.5]).repeat(repeats)
+    want = torch.tensor(want, dtype=torch.float32).repeat(repeats)
+    out = torch.empty(4 * repeats)
+    place = out.data_ptr()
+    assert call(x, out) is out
+    torch.testing.assert_close(out, want)
+    assert out.data_ptr() == place and out._version == 1
+    call(x, x)
+    torch.testing.assert_close(x, want)
+    shifted = torch.ones(4 * repeats + 1)
+    with pytest.raises(RuntimeError, match="single memory location"):
+        call(shifted[1:], shifted[:-1]) if name not in ("rsqrt", "lerp", "addcmul", "addcdiv") else torch.add(
+            shifted[1:], 1, out=shifted[:-1]
+        )
+
+
+@pytest.mark.parametrize("repeats", [1, 30000])
+def test_whole_numbers_stay_whole(repeats):
+    i = torch.tensor([-3, 0, 7]).repeat(repeats)
+    assert torch.equal(i + 2, torch.tensor([-1, 2, 9]).repeat(repeats))
+    assert torch.equal(torch.mul(i, 3, out=torch.empty_like(i)), torch.tensor([-9, 0, 21]).repeat(repeats))
+    assert torch.equal(torch.clamp(i, -1, 5, out=torch.empty_like(i)), torch.tensor([-1, 0, 5]).repeat(repeats))
+    assert (i + 2.5).dtype is (i / 2).dtype is torch.float32 and (i < 1).dtype is torch.bool
+    assert torch.equal(i.clone().clamp_(-1, 5), i.clamp(-1, 5)) and torch.equal(i.clone().add_(4), i + 4)
+    big = i + (1 << 40)
+    assert (big - i).unique().tolist() == [1 << 40]
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        i.add_(2.5)
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        torch.add(i, 2.5, out=torch.empty_like(i))
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        i.lerp_(i + 1, 1)
+    with pytest.raises(RuntimeError, match="negative integer powers"):
+        i.pow_(-1)
+
+
+def test_out_is_not_written_to_while_gradients_are_recorded():
+    w = torch.ones(3, requires_grad=True)
+    for call in (lambda o: torch.clamp(w, 0, 1, out=o), lambda o: torch.add(w, 1, out=o), lambda o: torch.lerp(w, w, 0.5, out=o)):
+        out = torch.full((3,), 5.0)
+        with pytest.raises(RuntimeError, match="automatic differentiation"):
+            call(out)
+        assert out.tolist() == [5, 5, 5]

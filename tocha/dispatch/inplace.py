@@ -15,15 +15,18 @@ from tocha.autograd.graph import UNCOUNTED, Node, refuse_outside_inference, vers
 from tocha.autograd.mode import no_grad, state
 from tocha.autograd.names import named
 from tocha.autograd.views import edge_of, refresh, replay
-from tocha.backends import geometry, namespace, native
+from tocha.backends import cpu, geometry, namespace, native
 from tocha.backends.lazy import Lazy, resolved
 from tocha.device import device
-from tocha.dispatch.overlap import check_out
+from tocha.dispatch.overlap import check_out, has_history, one_memory
 from tocha.dispatch.override import HOLLOW, INTERPRETERS, NO_DISPATCH, alias_as, in_memory
+from tocha.dispatch.promote import SMALL
 from tocha.tensor import Tensor, View
 
 _ndarray = np.ndarray
 _REAL_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64))
+_STRAIGHT = _REAL_NP | {np.dtype(np.int32), np.dtype(np.int64)}
+_INF = float("inf")
 
 
 def check_writable(target: Tensor, operator: str, one_value: bool = False) -> None:
@@ -103,34 +106,42 @@ def assign(target: Tensor, value: Tensor, operator: str, since: int | None = Non
 
 
 def overwrite(target: Tensor, into: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], operator: str) -> bool:
-    """Have `into` change the target's memory if all operands are CPU tensors of its type and shape, or numbers, and no
-    gradient is recorded; otherwise change nothing and return False."""
+    """Have the rule that `into` names write to the target's memory if all operands are CPU tensors of its type and shape, or
+    numbers, and no gradient is recorded; otherwise change nothing and return False."""
     a = target._a
-    recorded = bool(state.grad)
-    if target.__class__ is not Tensor or a.__class__ is not _ndarray or a.dtype not in _REAL_NP or INTERPRETERS:
+    if target.__class__ is not Tensor or a.__class__ is not _ndarray or a.dtype not in _STRAIGHT or INTERPRETERS:
         return False
-    if recorded and target._rg:
+    if (state.grad and has_history(target)) or (target._vc is UNCOUNTED and not state.inference) or not a.flags.writeable or 0 in a.strides:
         return False
     arrays: list[Any] = []
-    for x in args:
+    for x in (*args, *kwargs.values()):
         if x.__class__ is Tensor:
             b = x._a
-            if b.__class__ is not _ndarray or b.dtype is not a.dtype or b.shape != a.shape or (recorded and x._rg):
+            if b.__class__ is not _ndarray or b.dtype is not a.dtype or b.shape != a.shape or (state.grad and x._rg):
+                return False
+            if x is not target and one_memory(b, a):
                 return False
             arrays.append(b)
-        elif x is None or x.__class__ is float or x.__class__ is int:
+        elif x is None or (-SMALL <= x <= SMALL if x.__class__ is int else x.__class__ is float and a.dtype in _REAL_NP and _fits(x)):
             arrays.append(x)
         else:
             return False
-    for x in kwargs.values():
-        if not (x is None or x.__class__ is float or x.__class__ is int):
-            return False
-    if recorded and target._view is not None and target._view.base._rg:
+    try:
+        call = into(*arrays[: len(args)], **dict(zip(kwargs, arrays[len(args) :], strict=True)))
+    except TypeError:
+        return False  # the general way raises in words
+    if call is None or (a.dtype not in _REAL_NP and (call[0].promote == "float" or "integral" in call[0].refuse)):
         return False
-    if state.run(into, a, *arrays, **kwargs) is NotImplemented:
-        return False
+    rule, operands, params = call
+    if a.size < rule.native_least or rule.by_kernel(operands, a.dtype, a.dtype, params, a) is None:
+        state.run(a.__setitem__, ..., state.run(rule.impl, cpu, *operands, **params))
     version_of(target).bump(operator)
     return True
+
+
+def _fits(x: float) -> bool:
+    """Whether a number keeps its sense in float32."""
+    return -1e38 <= x <= 1e38 or x in (_INF, -_INF)
 
 
 def ask_copy(target: Tensor, value: Tensor) -> None:

@@ -60,6 +60,11 @@ def check_in_place(name: str, target: Tensor, operands: Iterable[Any], apart: bo
                 raise RuntimeError(_ERROR.format(name))
 
 
+def has_history(input: Tensor) -> bool:
+    """Whether a change in place must be recorded, or refused (a view made under no_grad doesn't require grad itself)."""
+    return bool(input._rg) or (input._view is not None and bool(input._view.base._rg))
+
+
 def one_memory(a: Any, b: Any) -> bool:
     """Whether two arrays may lie on one owner's memory: the quick question before `shared`."""
     if a.__class__ is _ndarray and b.__class__ is _ndarray:

@@ -13,6 +13,7 @@ from tocha.dtypes import FROM_NP, dtype, promote_types
 from tocha.tensor import Tensor
 
 _BEYOND = 1 << 64  # where torch's numbers end: integers from 2**63 on are taken as unsigned
+SMALL = 1 << 24  # Python integers up to this are exact in float32
 
 
 def result_type(operands: Iterable[Any]) -> dtype:

@@ -36,8 +36,8 @@ def op(
 ) -> Callable[[F], F]:  # fmt: skip
     """Register a function as an operator under the given spellings (see the module's text). Returns the bare
     function, which code inside tocha calls. `short` is tried first on positional arguments: the result for the
-    commonest plain case in the fewest steps, or None for the general way. `into(array, ...)` overwrites a CPU array
-    of a float type: the in-place form where operands are alike and no gradient is recorded."""
+    commonest plain case in the fewest steps, or None for the general way. `into(arrays and numbers, ...)` is the call as a
+    pointwise rule, its operands and parameters, or None: what in-place forms and out= run on memory as it is."""
 
     def register(function: F) -> F:
         own = name or function.__name__
@@ -214,12 +214,16 @@ def _rename(keyword: str, function: Callable[..., Any]) -> str:
 
 
 def _with_out(function: Callable[..., Any], name: str, kind: str) -> Callable[..., Any]:
-    from tocha.dispatch.inplace import write_out
+    from tocha.dispatch.inplace import overwrite, write_out
+
+    into = getattr(function, "into", None)
 
     @functools.wraps(function)
     def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         if out is None:
             return function(*args, **kwargs)
+        if into is not None and out.__class__ is Tensor and overwrite(out, into, args, kwargs, name):
+            return out
         strict = kind == "strictout"
         if kind == "typedout" and kwargs.get("dtype") is not None:
             strict = True
@@ -244,7 +248,7 @@ def _inplace_form(name: str, function: Callable[..., Any]) -> Callable[..., Any]
         check_writable(input, name + "_")
         if apart is not None:
             check_in_place(name + "_", input, (*args, *kwargs.values()) if kwargs else args, apart)
-        if into is not None and overwrite(input, into, args, kwargs, name + "_"):
+        if into is not None and overwrite(input, into, (input, *args), kwargs, name + "_"):
             return input
         since = next_order() if input._rg and state.grad else None
         return assign(input, function(input, *args, **kwargs), name + "_", since)

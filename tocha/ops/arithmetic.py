@@ -60,7 +60,11 @@ def _short_pow(input: Any, exponent: Any) -> Tensor | None:
     return None
 
 
-@op("torch method inplace out", short=_short_pow)
+def _pow_rule(x: Any, exponent: Any) -> Any:
+    return None if hasattr(exponent, "dtype") or (exponent < 0 and x.dtype.kind == "i") else (elementary.pow_scalar, [x], {"exponent": exponent})
+
+
+@op("torch method inplace out", short=_short_pow, into=_pow_rule)
 def pow(input: Any, exponent: Any) -> Tensor:
     """input to the power exponent; integers to negative powers are refused for numbers (torch docs: torch.pow)."""
     if isinstance(exponent, _NUMBERS):
@@ -142,7 +146,22 @@ def _short_clamp(input: Any, min: Any = None, max: Any = None) -> Tensor | None:
     return rounding.clamp_scalar(input, min=min, max=max)
 
 
-@op("torch method inplace out", alias=("clip",), short=_short_clamp, into=rounding.clamp_into)
+def _clamp_rule(x: Any, min: Any = None, max: Any = None) -> Any:
+    """`clamp` between numbers or arrays as the registry asks for it."""
+    if min is max:
+        return None
+    if hasattr(min, "dtype"):
+        return (rounding.clamp_low, [x, min], {}) if max is None else _between(x, min, max)
+    if hasattr(max, "dtype"):
+        return (rounding.clamp_high, [x, max], {}) if min is None else None
+    return rounding.clamp_scalar, [x], {"min": min, "max": max}
+
+
+def _between(x: Any, min: Any, max: Any) -> Any:
+    return (rounding.clamp_tensor, [x, min, max], {}) if hasattr(max, "dtype") else None
+
+
+@op("torch method inplace out", alias=("clip",), short=_short_clamp, into=_clamp_rule)
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Values limited to [min, max] (numbers or tensors); max wins if min > max; NaN stays (torch docs: torch.clamp)."""
     if min is None and max is None:
@@ -175,13 +194,13 @@ def _clamp_numbers(input: Tensor, min: Any, max: Any) -> Tensor:
     return rounding.clamp_scalar(input, min=min, max=max)
 
 
-@op("torch method inplace out", into=rounding.clamp_min_into)
+@op("torch method inplace out", into=_clamp_rule)
 def clamp_min(input: Tensor, min: Any) -> Tensor:
     """Values not below min (torch docs: torch.clamp_min)."""
     return clamp(input, min=min)
 
 
-@op("torch method inplace out", into=rounding.clamp_max_into)
+@op("torch method inplace out", into=lambda x, max: _clamp_rule(x, None, max))
 def clamp_max(input: Tensor, max: Any) -> Tensor:
     """Values not above max (torch docs: torch.clamp_max)."""
     return clamp(input, max=max)
@@ -190,7 +209,17 @@ def clamp_max(input: Tensor, max: Any) -> Tensor:
 # ---- lerp, addcmul, addcdiv
 
 
-@op("torch method inplace out", into=elementary.lerp_into)
+def _lerp_rule(input: Any, end: Any, weight: Any) -> Any:
+    if hasattr(weight, "dtype"):
+        return elementary.lerp_tensor, [input, end, weight], {}
+    return elementary.lerp_scalar, [input, end], {"weight": weight}
+
+
+def _product_rule(rule: Any) -> Any:
+    return lambda input, tensor1, tensor2, value=1: (rule, [input, tensor1, tensor2], {"value": value})
+
+
+@op("torch method inplace out", into=_lerp_rule)
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """input + weight * (end - input) (torch docs: torch.lerp)."""
     check_tensor(end, "lerp", "end", 2)
@@ -203,7 +232,7 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     return elementary.lerp_scalar(input, end, weight=weight)
 
 
-@op("torch method inplace out", into=elementary.addcmul_into)
+@op("torch method inplace out", into=_product_rule(elementary.addcmul))
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 * tensor2 (torch docs: torch.addcmul)."""
     check_tensor(tensor1, "addcmul", "tensor1", 2)
@@ -214,7 +243,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     return elementary.addcmul(input, tensor1, tensor2, value=value)
 
 
-@op("torch method inplace out", into=elementary.addcdiv_into)
+@op("torch method inplace out", into=_product_rule(elementary.addcdiv))
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 / tensor2, of floating-point tensors (torch docs: torch.addcdiv)."""
     check_tensor(tensor1, "addcdiv", "tensor1", 2)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tocha.backends import cpu
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
 from tocha.prims.pointwise import broadcast_shapes, pointwise
@@ -310,26 +309,6 @@ addcdiv = pointwise(
     "addcdiv", lambda o, x, y, z, *, value: o.add(x, o.mul(value, o.div(y, z))), promote="float", spell="", domain=(0.5, 2.0),
     vjp=(lambda g: g, lambda g, z, *, value: g * conj(value / z), lambda g, y, z, *, value: -g * conj(value * y / (z * z))),
 )  # fmt: skip
-
-
-def addcmul_into(x: Any, y: Any, z: Any, *, value: Any = 1) -> None:
-    """x += value * y * z on CPU arrays of one float type."""
-    product = cpu.mul(y, z) if value == 1 else cpu.mul(y, value)
-    if value != 1:
-        product *= z
-    x += product
-
-
-def addcdiv_into(x: Any, y: Any, z: Any, *, value: Any = 1) -> None:
-    """x += value * y / z on CPU arrays of one float type."""
-    quotient = cpu.div(y, z)
-    quotient *= value
-    x += quotient
-
-
-def lerp_into(x: Any, y: Any, w: Any) -> None:
-    """x moved by w (a number, or an array) towards y, on CPU arrays of one float type."""
-    x[...] = _lerp(cpu, x, y, w) if hasattr(w, "dtype") else _lerp_scalar(cpu, x, y, weight=w)
 
 
 # ---- two arguments, floating point

@@ -16,13 +16,13 @@ from tocha.backends import cpu, meta, namespace
 from tocha.backends.lazy import Lazy
 from tocha.backends.strides import settled
 from tocha.dispatch import override
-from tocha.dispatch.overlap import check_in_place, one_memory
+from tocha.dispatch.overlap import check_in_place, has_history, one_memory
 from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function
 from tocha.dispatch.prim import ARGUMENT, OUTPUT, Plan, record, record_two
-from tocha.dispatch.promote import common_dtype
+from tocha.dispatch.promote import SMALL, common_dtype
 from tocha.dispatch.registry import as_number, name_it
 from tocha.dtypes import HALF, dtype
-from tocha.prims.pointwise import BOOL_NP, NUMBERS, REAL_NP, SMALL, Pointwise, broadcast_shapes
+from tocha.prims.pointwise import BOOL_NP, NUMBERS, REAL_NP, WEAK, Pointwise, broadcast_shapes
 from tocha.tensor import Tensor, mark, wrap
 
 _ndarray, _asarray, _new = np.ndarray, np.asarray, object.__new__
@@ -74,26 +74,44 @@ def _write_out(rule: Pointwise, name: str, out: Tensor, args: tuple[Any, ...]) -
 
 
 def _straight_into(rule: Pointwise, out: Any, args: tuple[Any, ...]) -> bool:
-    """Whether the result was written into `out`'s memory at once: plain tensors of one type, nothing recorded."""
-    tensors = (out, *args)
-    if any(t.__class__ is not Tensor for t in tensors) or FUNCTION_MODES or INTERPRETERS or rule.output != "same":
+    """Whether the result was written into `out`'s memory at once: plain tensors of one type or numbers, nothing recorded."""
+    if out.__class__ is not Tensor or FUNCTION_MODES or INTERPRETERS or rule.output == "bool" or out._vc is UNCOUNTED:
         return False
-    if out._vc is UNCOUNTED or (state.grad and any(_has_history(t) for t in tensors)):
-        return False
-    a = out._a
+    a, shape = out._a, out._a.shape
     if a.__class__ is not _ndarray or a.dtype not in rule.direct or not a.flags.writeable or not a.flags.c_contiguous:
         return False
-    arrays = [t._a for t in args]
-    if any(b.__class__ is not _ndarray or b.dtype is not a.dtype for b in arrays):
+    if (state.grad and has_history(out)) or (rule.output == "real" and a.dtype not in REAL_NP):
         return False
-    if a.size >= rule.native_least:
-        return rule.by_kernel(arrays, a.dtype, a.dtype, {}, a) is not None
-    if not rule.ufunc or any(b.base is not None for b in (a, *arrays)):  # views may overlap
+    arrays = []
+    for i, t in enumerate(args):
+        if t.__class__ is Tensor:
+            b = t._a
+            if b.__class__ is not _ndarray or b.dtype is not a.dtype or (state.grad and has_history(t)):
+                return False
+            if t is not out and one_memory(b, a):
+                return False
+            shape = b.shape if b.shape != a.shape else shape
+        else:
+            b = t
+            if (i == 0 and rule.numbers == "second") or not (rule.ufunc and _weak(rule, a.dtype, b)):
+                return False
+        arrays.append(b)
+    if a.size >= rule.native_least and rule.by_kernel(arrays, a.dtype, a.dtype, {}, a) is not None:
+        return True
+    if shape != a.shape or not any(b.__class__ is _ndarray for b in arrays):
         return False
-    if any(b.shape != a.shape for b in arrays):
-        return False
-    state.run(rule.ufunc, *arrays, out=a)
+    if rule.ufunc:
+        state.run(rule.ufunc, *arrays, out=a)
+    else:
+        a[...] = state.run(rule.eager, *arrays)
     return True
+
+
+def _weak(rule: Pointwise, dtype: Any, number: Any) -> bool:
+    """Whether a Python number beside an array of `dtype` leaves it at that."""
+    if number.__class__ is int:
+        return dtype in WEAK and rule.numbers != "none" and -SMALL <= number <= SMALL
+    return number.__class__ is float and dtype in REAL_NP and rule.numbers != "none"
 
 
 def _of_its_own_type(rule: Pointwise, args: tuple[Any, ...]) -> bool:
@@ -191,7 +209,7 @@ def _unary(rule: Pointwise, name: str) -> Callable[..., Any]:
 
 def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
     eager, direct, least, boolean = rule.eager, rule.direct, rule.native_least, rule.output == "bool"
-    weak = frozenset() if rule.numbers == "none" else REAL_NP
+    weak = frozenset() if rule.numbers == "none" else WEAK
     differentiable, savers = rule.vjp is not None, _binary_savers(rule)
 
     def call(input: Any, other: Any, *, out: Tensor | None = None) -> Any:
@@ -203,8 +221,11 @@ def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
                     b = other._a
                     if b.__class__ is not _ndarray or b.dtype is not a.dtype:
                         b = None
-                elif (other.__class__ is float or other.__class__ is int) and a.dtype in weak:
-                    b = other if other.__class__ is float or -SMALL <= other <= SMALL else None
+                elif a.dtype in weak:
+                    if other.__class__ is int:
+                        b = other if -SMALL <= other <= SMALL else None
+                    elif other.__class__ is float and a.dtype in REAL_NP:
+                        b = other
                 if b is not None:
                     try:
                         large = a.size >= least or (b is not other and b.size >= least)
@@ -308,7 +329,6 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
         rule.direct if rule.output == "same" and rule.ufunc else frozenset[Any](),
         rule.native_least,
     )
-    weak = frozenset[Any]() if rule.numbers == "none" else REAL_NP
 
     def plain(input: Tensor, *others: Any) -> Tensor:
         check_operands(name, (input, *others), rule.numbers)
@@ -343,14 +363,14 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
                 a.__class__ is _ndarray
                 and a.dtype in direct
                 and a.flags.c_contiguous
-                and not (state.grad and _has_history(input))
+                and not (state.grad and has_history(input))
                 and (input._vc is not UNCOUNTED or state.inference)
             ):
                 if b.__class__ is Tensor:
                     if b._vc is not None and b is not input and one_memory(b._a, a):
                         return plain(input, b)  # views of one tensor, which may overlap
                     b = None if b._a.dtype is not a.dtype or (state.grad and b._rg) else b._a
-                elif a.dtype not in weak or not (b.__class__ is float or (b.__class__ is int and -SMALL <= b <= SMALL)):
+                elif not _weak(rule, a.dtype, b):
                     b = None
                 if b is not None and (
                     b.__class__ is float or b.__class__ is int or (b.__class__ is _ndarray and b.ndim <= a.ndim)
@@ -367,11 +387,6 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
         return plain(input, *others)
 
     return call
-
-
-def _has_history(input: Tensor) -> bool:
-    """Whether a change in place must be recorded, or refused (a view made under no_grad doesn't require grad itself)."""
-    return bool(input._rg) or (input._view is not None and bool(input._view.base._rg))
 
 
 def _any_rg(others: tuple[Any, ...]) -> bool:

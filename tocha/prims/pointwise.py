@@ -33,10 +33,10 @@ _ndarray, _asarray, _new = np.ndarray, np.asarray, object.__new__
 _FLOAT32 = np.dtype(np.float32)
 _ARITHMETIC_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
 REAL_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64))
+WEAK = REAL_NP | {np.dtype(np.int32), np.dtype(np.int64)}  # types that a small Python number leaves as they are
 _COMPLEX_NP = _ARITHMETIC_NP - REAL_NP
 BOOL_NP = np.dtype(np.bool_)
 _INTEGER_NP = frozenset(np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64, np.uint8))
-SMALL = 1 << 24  # Python integers up to this are exact in float32
 NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 ALL: dict[str, Pointwise] = {}
 

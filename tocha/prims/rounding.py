@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tocha.backends import cpu
 from tocha.backends.meta import MetaArray
 from tocha.backends.shared import number
 from tocha.dispatch.prim import prim
@@ -153,25 +152,6 @@ def _clamp(o: Any, x: Any, *, min: Any, max: Any) -> Any:
     if min is not None:
         x = o.maximum(x, min)
     return x if max is None else o.minimum(x, max)
-
-
-def clamp_into(x: Any, min: Any = None, max: Any = None) -> Any:
-    """The CPU array x limited to bounds, both numbers or both arrays of its type; NotImplemented for others."""
-    if min is max or (min is not None and max is not None and hasattr(min, "dtype") != hasattr(max, "dtype")):
-        return NotImplemented
-    if min is not None:
-        cpu.maximum(x, min, out=x)
-    if max is not None:
-        cpu.minimum(x, max, out=x)
-    return None
-
-
-def clamp_min_into(x: Any, min: Any) -> None:
-    clamp_into(x, min)
-
-
-def clamp_max_into(x: Any, max: Any) -> None:
-    clamp_into(x, None, max)
 
 
 clamp_scalar = pointwise(
