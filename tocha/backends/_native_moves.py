@@ -78,7 +78,7 @@ def contiguous(x: Any) -> Any:
 # ---- parts of rows, and rows backwards
 
 
-def _bits_of(x: Any) -> Any:
+def bits_of(x: Any) -> Any:
     """The integer type to move elements as; None for what has none."""
     return _BITS.get(x.dtype.itemsize) if x.dtype.kind in "biufV" else None
 
@@ -89,7 +89,7 @@ def _rows(key: Any, make: Callable[[], Any], x: Any, rows: int, sizes: list[int]
     if builtin is None:
         return None
     out = np.empty(x.shape, x.dtype)
-    bits = _bits_of(x)
+    bits = bits_of(x)
     builtin(out.view(bits), x.view(bits), np.array([rows, max(1, _PIECE * rows // x.size), *sizes], np.int64))
     return out
 
@@ -97,7 +97,7 @@ def _rows(key: Any, make: Callable[[], Any], x: Any, rows: int, sizes: list[int]
 def _triangle(upper: bool) -> Callable[[list[Any], dict[str, Any]], Any]:
     def run(arrays: list[Any], params: dict[str, Any]) -> Any:
         x, diagonal = arrays[0], params["diagonal"]
-        bits, modules = _bits_of(x), native.inductor()
+        bits, modules = bits_of(x), native.inductor()
         if bits is None or modules is None or not x.size or not x.flags.c_contiguous:
             return None
         rows, n = x.shape[-2:]
@@ -109,14 +109,22 @@ def _triangle(upper: bool) -> Callable[[list[Any], dict[str, Any]], Any]:
 
 
 def _flip(arrays: list[Any], params: dict[str, Any]) -> Any:
-    return in_memory_order(arrays[0], lambda x, order: _flip_rows(x, [order.index(d) for d in params["dims"]]))
+    return in_memory_order(arrays[0], lambda x, order: _flipped(x, [order.index(d) for d in params["dims"]]))
+
+
+def _flipped(x: Any, dims: Sequence[int]) -> Any:
+    from tocha.backends._native_borders import flip_outer
+
+    if not dims or not x.size:
+        return None
+    return _flip_rows(x, dims) if x.ndim - 1 in dims else flip_outer(x, tuple(dims))
 
 
 def _flip_rows(x: Any, dims: Sequence[int]) -> Any:
-    """Where the last dimension is turned around; along others NumPy copies as fast."""
-    bits, modules, item = _bits_of(x), native.inductor(), x.dtype.itemsize
+    """Where the last dimension is turned around."""
+    bits, modules, item = bits_of(x), native.inductor(), x.dtype.itemsize
     last = x.ndim - 1
-    if bits is None or modules is None or not x.size or last not in dims or x.shape[last] < _LEAST_SIDE:
+    if bits is None or modules is None or x.shape[last] < _LEAST_SIDE:
         return None
     if x.strides[last] != item or any(s % item for s in x.strides):
         return None

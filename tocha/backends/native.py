@@ -404,6 +404,7 @@ def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
     """What computes each primitive that has a kernel."""
     from tocha.backends import (
         _native_attention,
+        _native_borders,
         _native_grid,
         _native_index,
         _native_moves,
@@ -425,6 +426,7 @@ def runs() -> dict[str, Callable[[list[Any], dict[str, Any]], Any]]:
         _native_grid,
         _native_index,
         _native_moves,
+        _native_borders,
         scan,
         _native_products,
         _native_recurrent,
@@ -504,7 +506,7 @@ _BY_KIND = {
         vector_norm""",
     "spread": "place_one searchsorted",
     "copy": "cast clone conv conv_input keep where tril triu flip",
-    "index": "bag_maximum_place bag_sum embedding gather index cumsum reversed_cumsum cumprod cummax cummin",
+    "index": "bag_maximum_place bag_sum cat constant_pad resample roll embedding gather index cumsum reversed_cumsum cumprod cummax cummin",
     "mm": "mm mv linear linear_backward flash_attention flash_attention_backward",
     "recurrent": "lstm_layer lstm_layer_backward gru_layer gru_layer_backward rnn_layer rnn_layer_backward",
     "pool": """

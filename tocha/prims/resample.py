@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tocha.backends._native_borders import BORDERS
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
 
@@ -21,12 +22,7 @@ Spec = tuple[str, int, int, bool, float]
 _NEAR, _FAR = -0.75, -0.5  # the cubic's parameter without and with antialiasing
 
 
-def _reflect(i: Any, size: int) -> Any:
-    return size - 1 - np.abs(size - 1 - np.abs(i))
-
-
-_PADDED = {"reflect": _reflect, "replicate": lambda i, size: np.clip(i, 0, size - 1), "circular": lambda i, size: i % size}
-_EXACT = frozenset((*_PADDED, "nearest", "nearest-exact"))
+_EXACT = frozenset((*BORDERS, "nearest", "nearest-exact"))
 
 
 def _source(size: int, out: int, align: bool, scale: float, cubic: bool, f: Any) -> Any:
@@ -91,8 +87,8 @@ def _antialiased(mode: str, size: int, out: int, align: bool, scale: float) -> t
 def taps(spec: Spec, f: Any) -> tuple[Any, Any, Any]:
     """(index, weight, used), each (output size, taps); unused taps only pad the table. Places are computed in the type `f`."""
     mode, size, out, align, scale = spec
-    if mode in _PADDED:
-        index = _PADDED[mode](np.arange(out) - int(scale), size)[:, None]
+    if mode in BORDERS:
+        index = BORDERS[mode](np.arange(out) - int(scale), size)[:, None]
         return index, np.ones(index.shape), np.ones(index.shape, bool)
     if mode.endswith("antialias"):
         return _antialiased(mode, size, out, align, scale)
@@ -201,7 +197,7 @@ _FEW = 8  # places of a border that are copied one by one rather than through an
 def _grows(spec: Spec) -> bool:
     """Whether a padding mode's spec takes nothing away at either end."""
     mode, size, out, _, before = spec
-    return mode in _PADDED and before >= 0 and out - int(before) >= size
+    return mode in BORDERS and before >= 0 and out - int(before) >= size
 
 
 def _pad(xp: Any, x: Any, specs: tuple[Spec, ...]) -> Any:
