@@ -68,6 +68,10 @@ class Attributes(Interpreter):
             self._check_class(type(obj).__mro__, name, found)
         return found
 
+    def of_program(self, obj: Any, name: str) -> Any:
+        """`special`, but for what Tensor itself defines."""
+        return None if isinstance(obj, Tensor) and calls.lookup(type(obj), name) is vars(Tensor).get(name) else self.special(obj, name)
+
     def getattr(self, obj: Any, name: str) -> Any:
         try:
             return self._attribute(obj, name)
@@ -122,6 +126,8 @@ class Attributes(Interpreter):
             return shape_of(self, obj)
         if name == "nbytes" and self.recorder.varying:
             raise NotDynamic(name)
+        if calls.is_face(type(obj)):
+            return self._of_face(obj, name)
         if name in _GEOMETRY:
             return getattr(obj, name)
         if name in _HIDDEN:
@@ -147,6 +153,40 @@ class Attributes(Interpreter):
         elif name == "grad":
             raise Break("Tensor.grad of a computed tensor is read")
         return getattr(obj, name)
+
+    def _of_face(self, obj: Tensor, name: str) -> Any:
+        """An attribute of a subclass's instance: Tensor's own go through __torch_function__, others are like any object's."""
+        if name in ("__class__", "__dict__") or name in _HIDDEN:
+            if name != "__class__":
+                raise Break(f"Tensor.{name} is read")
+            return type(obj)
+        mro = type(obj).__mro__
+        if isinstance(calls.lookup(type(obj), "__getattribute__"), types.FunctionType):
+            raise Break(f"an attribute of a {type(obj).__name__}, which has a __getattribute__ of its own")
+        found = self._found(mro, name)
+        if found is not NULL and found.__class__ is not Written and vars(Tensor).get(name, NULL) is found:
+            self._check_class(mro, name, found)
+            if name == "grad" and not self.recorder.overridden((obj,), {}):
+                raise Break("Tensor.grad of a computed tensor is read")
+            return getattr(obj, name)
+        known, source = self.world.known.get(id(obj)), self.world.source_of(obj)
+        if found is not NULL and hasattr(type(found), "__set__"):
+            return self._described(obj, name, found, source, mro)
+        written = self.world.overlay.get((id(obj), name), NULL)
+        if written is not NULL:
+            return written
+        held = obj.__dict__ if known is None else known.real.__dict__
+        if name in held:
+            return held[name] if source is None else self.world.enter(held[name], source.attribute(name))
+        if source is not None:
+            source.check(f"has no {name} of its own", ABSENT, name)
+        if found is not NULL:
+            return found.value if found.__class__ is Written else self._bound(obj, type(obj), name, found, mro)
+        fallback = calls.lookup(type(obj), "__getattr__")
+        if fallback is None:
+            raise AttributeError(f"'{type(obj).__name__}' object has no attribute '{name}'")
+        self._check_class(mro, "__getattr__", fallback)
+        return self.nested(fallback, (obj, name))
 
     def _of_package(self, obj: Any, name: str) -> Any:
         written = self.world.overlay.get((id(vars(obj)), name), NULL)
@@ -361,6 +401,13 @@ class Attributes(Interpreter):
     def _set_on_tensor(self, obj: Tensor, name: str, value: Any) -> None:
         """Set an attribute of the user's, or forget the gradient of a leaf from before."""
         known = self.world.known.get(id(obj))
+        if calls.is_face(type(obj)) and not hasattr(Tensor, name) and name != "__dict__":
+            setter = calls.lookup(type(obj), "__setattr__")
+            if isinstance(setter, types.FunctionType) and not calls.ours(setter.__module__):
+                self.nested(setter, (obj, name, value))
+            else:
+                self.set_plainly(obj, name, value)
+            return
         if not hasattr(type(obj), name) and name not in _HIDDEN and not name.startswith("_"):
             vars(obj).update({name: value}) if known is None else self.world.write(obj, name, value)
         elif name == "grad" and value is None and known is not None and obj.is_leaf:

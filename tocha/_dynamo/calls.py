@@ -21,6 +21,7 @@ from tocha._dynamo.guards import literal_types
 from tocha._dynamo.sizes import Sizes, VaryingSize
 from tocha._dynamo.world import _IDENTICAL
 from tocha.device import Size, device
+from tocha.dispatch.override import NO_DISPATCH, PLAIN
 from tocha.dispatch.registry import NAMESPACES
 from tocha.nn import Module
 from tocha.nn.modules import _hooks
@@ -91,6 +92,11 @@ def torch_functions() -> dict[int, Any]:
             if isinstance(f, types.FunctionType) and name not in ("__init_subclass__", "__new__"):
                 found[id(f)] = f
     return found
+
+
+def is_overridable(fn: Any) -> bool:
+    """Whether modes and `__torch_function__` are asked about a function."""
+    return id(fn) in torch_functions() and fn.__name__ != "as_subclass"
 
 
 def ours(module: Any) -> bool:
@@ -216,7 +222,9 @@ _MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "
 def has_python_operators(value: Any) -> bool:
     """Whether a value's class may define operators in Python."""
     kind = type(value)
-    if kind in _DATA or kind in BUILTIN_CLASSES or isinstance(value, (Tensor, *_IDENTICAL, device)):
+    if isinstance(value, Tensor):
+        return is_face(kind)
+    if kind in _DATA or kind in BUILTIN_CLASSES or isinstance(value, (*_IDENTICAL, device)):
         return kind in (list, tuple, dict, set) and compares_in_python(value)
     return bool(kind.__flags__ & (1 << 9)) and not ours(kind.__module__)
 
@@ -250,9 +258,9 @@ def by_identity(operands: tuple[Any, ...]) -> bool:
     )
 
 
-def overrides(value: Any) -> bool:
-    """Whether a value that is no tensor takes part in torch's functions by a `__torch_function__` of its class."""
-    return not isinstance(value, Tensor) and isinstance(lookup(type(value), "__torch_function__"), classmethod)
+def is_face(kind: type) -> bool:
+    """Whether a class is a user's subclass of Tensor of which a trace can have instances: it has a `__torch_function__` alone."""
+    return issubclass(kind, Tensor) and kind not in PLAIN and kind in NO_DISPATCH and not ours(kind.__module__) and type(kind) is type
 
 
 # ---- builtins

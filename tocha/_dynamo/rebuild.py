@@ -24,6 +24,7 @@ from tocha._dynamo.source import Constants, Source
 from tocha._dynamo.tracer import Inlined
 from tocha._dynamo.world import _IDENTICAL, DELETED, ITERATORS, Unentered, World, changed, is_bound
 from tocha.device import Size, device
+from tocha.dispatch.override import PLAIN, alias_as
 from tocha.tensor import Tensor
 
 _BASES = (object, dict, list, tuple, collections.OrderedDict, BaseException, Exception)
@@ -106,11 +107,21 @@ class Rebuilder:
     def _tensor(self, v: Tensor) -> str:
         if id(v) not in self.world.recorder.nodes:
             raise Unmakeable(v, "a tensor that no call of the graph made")
+        if type(v) not in PLAIN:
+            return self._face(v)
         if v.__dict__:
             raise Unmakeable(v, "a tensor with attributes of its own")
         self._made[id(v)] = f"outs[{len(self.outputs)}]"
         self.outputs.append(v)
         return self._made[id(v)]
+
+    def _face(self, v: Tensor) -> str:
+        """An instance of a subclass, made of a plain tensor."""
+        name = self._let(v, f"{self.constants.name(alias_as)}({self.constants.name(type(v))}, outs[{len(self.outputs)}])")
+        self.outputs.append(v)
+        for key, item in v.__dict__.items():
+            self.lines.append(f"{name}.__dict__[{key!r}] = {self.value(item)}")
+        return name
 
     def _size(self, v: VaryingSize) -> str:
         if v.text is not None:

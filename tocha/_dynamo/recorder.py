@@ -18,12 +18,13 @@ import numpy as np
 from tocha import dtypes
 from tocha._dynamo import sizes
 from tocha._dynamo.exc import Break, NotDynamic
+from tocha._dynamo.frame import NULL
 from tocha.amp.autocast_mode import autocast
 from tocha.aot import trace
 from tocha.aot.trace import TraceArray
 from tocha.autograd import mode
 from tocha.device import Size, device, layout, memory_format
-from tocha.dispatch.override import NO_DISPATCH, PLAIN
+from tocha.dispatch.override import NO_DISPATCH, PLAIN, alias_as, overloaded, stacks
 from tocha.fx import Graph, GraphModule, Node
 from tocha.overrides import BaseTorchFunctionMode
 from tocha.tensor import Tensor, wrap_as
@@ -48,6 +49,8 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 _REFLECTED = {f"__r{name[2:]}": op for name, op in _OPERATORS.items()}
 _WRITES = frozenset(name for name in _OPERATORS if name.startswith("__i") and name != "__invert__") | {"__setitem__"}
+#: Functions that give a tensor another shape or place on the tape.
+_RESHAPING = frozenset("unsqueeze_ squeeze_ t_ transpose_ swapaxes_ swapdims_ as_strided_ detach_ unflatten_".split())
 #: What to do about values that exist only when a graph runs.
 REMEDY = "keep shapes fixed (masks, torch.where) and compute with tensors, or leave out fullgraph=True"
 #: Functions of tensors that return no tensor, and the same whatever the sizes are.
@@ -86,18 +89,22 @@ class Recorder(BaseTorchFunctionMode):
         self.varying = False  # whether some sizes are only examples
         self.scalars = False  # whether numbers that only the graph knows may be asked for
         self.grad = bool(mode.state.grad)
+        self.modes: list[Any] = []  # of functions, entered in the trace
+        self.opened: list[tuple[Any, int]] = []  # contexts entered and not yet left, and when
+        self.ask: Callable[..., Any] = lambda *call: NULL
         self.where: Callable[[], str] | None = None
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
         """Record the calls made inside, and leave the grad mode as it was."""
-        before = mode.is_grad_enabled()
+        before, disabled = mode.is_grad_enabled(), stacks.subclass_functions_disabled
         try:
             with trace.tracing(Graph()), self:
                 yield
         finally:
             while self.contexts:
                 self.contexts.pop().__exit__(None, None, None)
+            stacks.subclass_functions_disabled = disabled
             if mode.is_grad_enabled() != before:
                 mode._set_grad(before)
 
@@ -124,8 +131,22 @@ class Recorder(BaseTorchFunctionMode):
         self.outer.add(id(fake._a.buffer))
         return fake
 
+    def face(self, kind: type, t: Tensor, is_input: bool = False) -> Any:
+        """A fake as an instance of a subclass with a __torch_function__."""
+        nodes = self.root_nodes if is_input else self.nodes
+        node = nodes.get(id(t))
+        if node is None:
+            raise Break("a tensor from outside what was captured is used")
+        out = alias_as(kind, t)
+        nodes[id(out)] = node
+        self.kept.append(out)
+        return out
+
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        got = self.ask(func, types, args, kwargs)
+        if got is not NULL:
+            return got
         name = func.__name__
         if name in _OUTSIDE:
             raise Break(f"Tensor.{name}() reaches outside the graph")
@@ -136,6 +157,7 @@ class Recorder(BaseTorchFunctionMode):
         if name == "__iter__":
             return iter(self.__torch_function__(METHODS.unbind, types, (args[0], 0)))
         before = self.nodes_of(args, kwargs)
+        self.check_faces(name, args, kwargs)
         if self.varying:
             args, kwargs = sizes.concrete(args), sizes.concrete(kwargs)
         memory = [
@@ -144,6 +166,19 @@ class Recorder(BaseTorchFunctionMode):
         out = func(*args, **kwargs)
         self.record(func, name, before, out, [b for b, version in memory if b.version != version])
         return out
+
+    def overridden(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a mode of the program's or a `__torch_function__` of an argument's class is to be asked."""
+        if stacks.functions_disabled:
+            return False
+        return bool(self.modes or overloaded((*args, *kwargs.values())))
+
+    def check_faces(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The graph has a plain alias of a subclass's instance: what is done to the instance as an object it can't do."""
+        kinds = [type(t) for t in tensors_in([*args[:1], kwargs.get("out")]) if type(t) not in PLAIN]
+        written = kinds and (writes_by_name(name) or kwargs.get("out") is not None)
+        if written and (name in _RESHAPING or any(t._rg for t in tensors_in([*args, *kwargs.values()]))):
+            raise Break(f"{name} on a {kinds[0].__name__} changes its shape or its gradient")
 
     def nodes_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Arguments as the graph has them."""
@@ -181,7 +216,7 @@ class Recorder(BaseTorchFunctionMode):
         args, kwargs = given
         self.writes = self.writes or any(id(b) in self.outer for b in wrote)
         writes = (
-            bool(wrote) or (name.endswith("_") and not name.endswith("__")) or name in _WRITES or kwargs.get("out") is not None
+            bool(wrote) or writes_by_name(name) or kwargs.get("out") is not None
         )
         if not writes and not any(self.is_new(t) for t in tensors_in(out)):
             if self.varying and name not in _SIZELESS and not tensors_in(out):
@@ -273,6 +308,11 @@ class Recorder(BaseTorchFunctionMode):
             self.graph.call_function(set_grad_mode, (self.grad,), {})
         self.graph.output(tuple([self.nodes[id(t)] for t in outputs]))
         return GraphModule(dict(self.modules), self.graph)
+
+
+def writes_by_name(name: str) -> bool:
+    """Whether a function is named as those are that write to their first argument."""
+    return (name.endswith("_") and not name.endswith("__")) or name in _WRITES
 
 
 class Scope(dict[int, Node]):

@@ -48,8 +48,8 @@ def _issubclass(vm: Any, args: Any, kwargs: Any) -> Any:
 @rule(len)
 def _len(vm: Any, args: Any, kwargs: Any) -> Any:
     (value,) = args
-    method = vm.special(value, "__len__")
-    if method is not None and not isinstance(value, Tensor):
+    method = vm.of_program(value, "__len__")
+    if method is not None:
         return vm.nested(method, (value,))
     if isinstance(value, Tensor) and vm.recorder.varying:
         return shape_of(vm, value)[0]

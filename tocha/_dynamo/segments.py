@@ -41,7 +41,7 @@ from tocha._dynamo.world import Unentered, World
 from tocha.aot import journal, trace
 from tocha.aot.run import draw, draw_into
 from tocha.autograd import mode
-from tocha.dispatch.override import DisableTorchFunction
+from tocha.dispatch.override import DisableTorchFunction, stacks
 from tocha.nn import Parameter
 from tocha.tensor import Tensor
 
@@ -174,6 +174,8 @@ class Program:
 
     def find(self, key: Any, frames: Frames) -> tuple[Segment | None, Any]:
         """The segment whose guards hold, captured now if there is none; None if it is to run in plain Python."""
+        if stacks.function_modes:
+            return None, ()
         around = environment()
         found = self.segments.get(key)
         failed: list[str] = []
@@ -333,6 +335,9 @@ class _Attempt:
         if recorder.checks and any(n.target in (draw, draw_into) for n in trace.graph().nodes):
             raise NotDynamic  # when a check fails the call starts again, which must not draw again
         assert tracer is not None
+        if recorder.opened:
+            context, at = recorder.opened[0]
+            raise Restart(at, f"a {type(context).__name__} is entered that is open where the graph ends", "")
         used, inputs = [], []
         for node, t in zip([n for n in recorder.graph.nodes if n.op == "placeholder"], list(recorder.inputs), strict=True):
             if node.users:

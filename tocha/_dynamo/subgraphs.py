@@ -23,7 +23,7 @@ from tocha._higher_order_ops import cond, graphs, while_loop
 from tocha.aot import trace
 from tocha.autograd import mode
 from tocha.backends.meta import MetaArray
-from tocha.dispatch.override import DisableTorchFunction
+from tocha.dispatch.override import PLAIN, DisableTorchFunction
 from tocha.fx import Node
 from tocha.tensor import Tensor, wrap
 from tocha.utils._pytree import tree_flatten, tree_unflatten
@@ -45,7 +45,7 @@ class Captured:
         self.vm, self.op, self.shares = vm, op, shares
         self.before = [(t._a.buffer, t._a.buffer.version) for t in recorder.kept]
         self.around = _State(vm, fn, args if watched is None else watched)
-        self.modes = mode.is_grad_enabled(), len(recorder.contexts)
+        self.modes = mode.is_grad_enabled(), len(recorder.contexts), len(recorder.opened)
         self.scope = Scope(recorder.nodes)
         for t in fresh:
             self.scope.input(t)
@@ -66,7 +66,7 @@ class Captured:
         recorder = self.vm.recorder
         if any(b.version != version for b, version in self.before):
             raise Break(f"{self.op}: a function writes in place to a tensor from outside it", "write to a clone")
-        if self.around.changed() or (mode.is_grad_enabled(), len(recorder.contexts)) != self.modes:
+        if self.around.changed() or (mode.is_grad_enabled(), len(recorder.contexts), len(recorder.opened)) != self.modes:
             raise Break(f"{self.op}: a function changes what it didn't make", "return what changes")
         self.nodes = [self.scope[id(x)] if isinstance(x, Tensor) else x for x in returned]
 
@@ -76,6 +76,8 @@ class Captured:
             if x is not None and type(x) not in (int, bool):
                 raise Break(f"{op}: a function returns a {type(x).__name__}", "return tensors")
             return x
+        if type(x) not in PLAIN:
+            raise Break(f"{op}: a function returns a {type(x).__name__}", "return plain tensors")
         if self.shares:
             return x
         if id(x._a.buffer) in outer:

@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from tocha._dynamo import calls, config, library, scalars
+from tocha._dynamo import calls, config, library, overriding, scalars
 from tocha._dynamo.attributes import Attributes
 from tocha._dynamo.bytecode import decode
 from tocha._dynamo.exc import Break, Refused, Restart
@@ -45,6 +45,7 @@ class Tracer(Attributes):
     def __init__(self, frames: list[Frame], handled: Any, world: World, stop: dict[int, tuple[str, str]]) -> None:
         super().__init__(frames, handled)
         self.world, self.recorder, self.stop = world, world.recorder, stop
+        self.recorder.ask = functools.partial(overriding.ask, self)
         self.count = self.total = 0
         self.nesting = 0
         self.made_at: dict[int, int] = {}
@@ -195,7 +196,7 @@ class Tracer(Attributes):
 
     def dunder(self, op: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """An operator that a Python class defines."""
-        if any(isinstance(a, Tensor) for a in operands):
+        if any(isinstance(a, Tensor) for a in operands) and not any(calls.is_face(type(a)) for a in operands):
             raise Break(f"{op.__name__} of a tensor and a {type(operands[-1]).__name__}")
         if op is operator.ne and all(calls.lookup(type(a), "__ne__") is object.__ne__ for a in operands):
             return not self.truth(self.operate(operator.eq, *operands))
@@ -231,7 +232,7 @@ class Tracer(Attributes):
         return a is b
 
     def truth(self, value: Any) -> bool:
-        if isinstance(value, Tensor):
+        if isinstance(value, Tensor) and self.of_program(value, "__bool__") is None:
             if value._a.size == 1 or self.recorder.varying:
                 raise Break("a branch on a tensor's value", "torch.where computes both sides in the graph")
             return bool(value)
@@ -246,8 +247,8 @@ class Tracer(Attributes):
     def getitem(self, obj: Any, key: Any) -> Any:
         if type(obj).__module__ == "typing":
             return obj[key]
-        method = self.special(obj, "__getitem__")
-        if method is not None and not isinstance(obj, Tensor):
+        method = self.of_program(obj, "__getitem__")
+        if method is not None:
             return self.nested(method, (obj, key))
         if self.opaque(obj):
             raise Break(f"an item of a {type(obj).__name__}")
@@ -261,8 +262,8 @@ class Tracer(Attributes):
         return obj[key]
 
     def setitem(self, obj: Any, key: Any, value: Any) -> None:
-        method = self.special(obj, "__setitem__")
-        if method is not None and not isinstance(obj, Tensor):
+        method = self.of_program(obj, "__setitem__")
+        if method is not None:
             self.nested(method, (obj, key, value))
             return
         if self.opaque(obj) or (isinstance(obj, dict) and calls.compares_in_python(key)):
@@ -283,12 +284,12 @@ class Tracer(Attributes):
     def iter(self, value: Any) -> Any:
         if isinstance(value, Generator):
             return value
-        method = self.special(value, "__iter__")
-        if method is not None and not isinstance(value, Tensor):
+        method = self.of_program(value, "__iter__")
+        if method is not None:
             return self.nested(method, (value,))
         if self.opaque(value):
             raise Break(f"iteration over a {type(value).__name__}")
-        if self.special(value, "__getitem__") is not None and not isinstance(value, Tensor):
+        if self.of_program(value, "__getitem__") is not None and not isinstance(value, Tensor):
             return self.nested(library.by_position, (value,))
         return iter(value)
 
@@ -345,7 +346,7 @@ class Tracer(Attributes):
         if kind is types.MethodType:
             return self.call(fn.__func__, (fn.__self__, *args), kwargs)
         rule = calls.rule_of(fn)
-        if rule is not None:
+        if rule is not None and not (calls.is_overridable(fn) and self.recorder.overridden(args, kwargs)):
             self._recognised(fn)
             return rule(self, args, kwargs)
         if kind is types.FunctionType:
@@ -372,11 +373,6 @@ class Tracer(Attributes):
         """A Python function: recorded if it is torch's, inlined if it can be."""
         if id(fn) in calls.torch_functions():
             self._recognised(fn)
-            kinds = tuple(dict.fromkeys(type(a) for a in (*args, *kwargs.values()) if calls.overrides(a)))
-            if len(kinds) == 1:
-                got = self.nested(self.getattr(kinds[0], "__torch_function__"), (fn, kinds, args, kwargs))
-                if got is not NotImplemented:
-                    return got
             return fn(*args, **kwargs)
         if getattr(fn, "_dynamo_constant_result", False) and all(map(calls.is_data, (*args, *kwargs.values()))):
             return self.constant_result(fn, args, kwargs)
@@ -483,7 +479,9 @@ class Tracer(Attributes):
             if made is None:
                 raise Break(f"a {cls.__name__} is made, with parameters or state of its own", "make layers outside, once")
             return made
-        if issubclass(cls, Tensor) or calls.outside(cls):
+        if issubclass(cls, Tensor):
+            return overriding.construct(self, cls, args, kwargs)
+        if calls.outside(cls):
             raise Break(f"a {cls.__name__} is made")
         made_by = calls.lookup(cls, "__new__")
         self._check_class(cls.__mro__, "__new__", made_by)

@@ -19,7 +19,7 @@ from tocha._dynamo.world import changed
 from tocha._higher_order_ops import graphs
 from tocha.aot import trace
 from tocha.backends.meta import MetaArray
-from tocha.dispatch.override import DisableTorchFunction
+from tocha.dispatch.override import PLAIN, DisableTorchFunction
 from tocha.func._vmap import _read
 from tocha.nn.utils.stateless import _untie
 from tocha.tensor import Tensor
@@ -83,7 +83,7 @@ def _given(vm: Any, name: str, args: Any) -> tuple[list[Any], Any]:
     if vm.recorder.varying:
         raise NotDynamic
     leaves, spec = tree_flatten(args)
-    if not all(isinstance(x, Tensor) or calls.is_data(x) for x in leaves):
+    if not all(type(x) in PLAIN or calls.is_data(x) for x in leaves):
         raise Break(f"torch.func.{name} of a function of objects", "give tensors and data")
     return leaves, spec
 

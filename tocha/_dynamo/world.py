@@ -18,7 +18,7 @@ from tocha._dynamo.frame import NULL, Marker
 from tocha._dynamo.recorder import Recorder
 from tocha._dynamo.source import Source
 from tocha.device import Size, device, layout, memory_format
-from tocha.dispatch.override import DisableTorchFunction
+from tocha.dispatch.override import NO_DISPATCH, PLAIN, DisableTorchFunction, alias_as
 from tocha.nn import Module, Parameter
 from tocha.tensor import Tensor
 
@@ -117,12 +117,17 @@ class World:
     def _enter_object(self, value: Any, kind: type, source: Source) -> Any:
         if isinstance(value, Tensor):
             with DisableTorchFunction():
-                fake = self.recorder.fake(value, source.label)
+                face = type(value) not in PLAIN and type(value) in NO_DISPATCH
+                alias = plain(value) if face else value
+                fake = self.recorder.fake(alias, source.label)
                 dims = self._varying_dims(source.label, value)
                 if dims:
                     g.check_varying(source, value, dims)
                 else:
                     g.check_tensor(source, value)
+            if face:
+                self.remember(alias, fake, source.child("{0}({})", "{}", plain))
+                fake = self.recorder.face(type(value), fake, True)
             self.varying[id(fake)] = dims
             self.shapes[source.label] = tuple(value._a.shape)
             self.examples |= {value._a.shape[i] for i in dims}
@@ -262,6 +267,12 @@ class World:
                     found.pop(name, None) if value is DELETED else found.__setitem__(name, value)
             self.viewed[id(obj)] = found
         return found
+
+
+def plain(t: Tensor) -> Tensor:
+    """A plain alias of a subclass's instance."""
+    out: Tensor = alias_as(Tensor, t)
+    return out
 
 
 def is_bound(value: Any) -> bool:
