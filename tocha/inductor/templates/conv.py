@@ -140,8 +140,9 @@ def phase(g: Geometry) -> Function:
         columns, places = f.select(dense, panel, start, "ptr"), f.select(dense, each, offsets, "ptr")
         last = f.at(list_of_runs, (count - 1) * runs.WORDS, "i64")
         together = f.both((f.word(last, 3) + f.word(last, 2) - f.word(list_of_runs, 3)).equals(used), dense)
-        whole = [used.equals(columns).name for columns in (g.lanes, g.lanes + _SINGLES, g.columns)]  # what a microkernel computes
-        whole = f.both(f.op(f"or i1 {whole[0]}, {f.op(f'or i1 {whole[1]}, {whole[2]}', 'i1').name}", "i1"), out_w.equals(1))
+        one, more_than_one, all_columns = (used.equals(n).name for n in (g.lanes, g.lanes + _SINGLES, g.columns))
+        narrow = f.op(f"or i1 {one}, {more_than_one}", "i1")  # together: as many as a microkernel computes
+        whole = f.both(f.op(f"or i1 {narrow.name}, {all_columns}", "i1"), out_w.equals(1))
         direct = f.both(f.op(f"or i1 {count.equals(1).name}, {together.name}", "i1"), whole)
         here = held.get()
         held.set(v.at(here, rows_held * g.columns))
