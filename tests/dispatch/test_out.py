@@ -121,6 +121,22 @@ def test_numbers_into_memory_as_it_is(name, repeats):
 
 
 @pytest.mark.parametrize("repeats", [1, 30000])
+def test_factors_of_sums(repeats):
+    x, y = torch.tensor([1.0, -2.0]).repeat(repeats), torch.tensor([4.0, 0.5]).repeat(repeats)
+    out = torch.empty_like(x)
+    assert torch.add(x, y, alpha=0.5, out=out) is out and torch.equal(out, torch.tensor([3, -1.75]).repeat(repeats))
+    assert torch.equal(x.clone().add_(y, alpha=2), torch.tensor([9.0, -1.0]).repeat(repeats))
+    assert torch.equal(torch.sub(x, y, alpha=2, out=out), torch.tensor([-7.0, -3.0]).repeat(repeats))
+    i = torch.tensor([5, -1]).repeat(repeats)
+    assert torch.equal(i.clone().sub_(i, alpha=3), i * -2)
+    with pytest.raises(RuntimeError, match="must not be a floating point"):
+        i.add_(i, alpha=0.5)
+    w = torch.ones(2 * repeats, requires_grad=True)
+    x.add_(w, alpha=3).sum().backward()
+    assert torch.equal(w.grad, torch.full((2 * repeats,), 3.0))
+
+
+@pytest.mark.parametrize("repeats", [1, 30000])
 def test_whole_numbers_stay_whole(repeats):
     i = torch.tensor([-3, 0, 7]).repeat(repeats)
     assert torch.equal(i + 2, torch.tensor([-1, 2, 9]).repeat(repeats))

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,6 +38,18 @@ def test_copies_between_orders(x: Any) -> None:
         assert fastest == [] or fastest == [last] or min(x.shape[fastest[0]], x.shape[last]) < 8
     else:
         np.testing.assert_array_equal(out, x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int64", "uint8", "bool"])
+def test_one_value_everywhere(dtype: str) -> None:
+    x = torch.zeros(5, 9, dtype=getattr(torch, dtype))
+    assert kernels.fill(x._a, x._a.dtype.type(1))
+    assert x.tolist() == [[1] * 9] * 5
+    assert not kernels.fill(x._a[:, 1:], x._a.dtype.type(0))
+    assert x.fill_(0).tolist() == [[0] * 9] * 5
+    read_only = np.zeros(3)
+    read_only.flags.writeable = False
+    assert not kernels.fill(read_only, 1)
 
 
 def test_the_kernel_serves_transposed_tensors() -> None:

@@ -20,3 +20,19 @@ def test_normals_have_the_same_bits(monkeypatch: pytest.MonkeyPatch, mean: float
     box_muller.normal_blocks32(want, mean, std)
     assert native._normal_blocks(got, np.float32(mean), np.float32(std))
     np.testing.assert_array_equal(got.view(np.int32), want.view(np.int32))
+
+
+def test_few_normals_load_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have the same bits either way."""
+
+    class _Absent:
+        @staticmethod
+        def cache_info() -> object:
+            return type("Info", (), {"currsize": 0})
+
+        def __call__(self) -> object:
+            raise AssertionError("the compiler was asked for")
+
+    monkeypatch.setattr(native, "LEAST", {**native.LEAST, "row": 4096})
+    monkeypatch.setattr(native, "inductor", _Absent())
+    assert not native._normal_blocks(np.full(64, 0.5, np.float32), 0.0, 1.0)

@@ -9,6 +9,7 @@ import tocha.nn.functional as F
 
 LOGITS = torch.tensor([[1.0, 2.0, 3.0], [1.0, 1.0, 1.0]])
 P0, P1 = 0.40760597, 1.0986123  # -log softmax at classes 2 and 0
+INF = math.inf
 
 
 @pytest.mark.parametrize("ignore", [-100, 0])
@@ -112,3 +113,18 @@ def test_gradient_of_robust_losses_at_infinite_differences(loss):
     x = torch.tensor([0.0, 0.0, 0.5], requires_grad=True)
     loss(x, torch.tensor([math.inf, -math.inf, 0.0]), reduction="sum").backward()
     assert x.grad.tolist() == [-1, 1, 0.5]
+
+
+@pytest.mark.parametrize("count", [1, 5000])
+def test_near_and_far_of_smooth_losses(count):
+    x = torch.tensor([0.0, 0.25, -0.5, 2.0, -3.0, INF]).repeat(count).requires_grad_()
+    y = torch.zeros(6 * count, requires_grad=True)
+    F.smooth_l1_loss(x, y, reduction="none", beta=0.5).sum().backward()
+    assert F.smooth_l1_loss(x, y, reduction="none", beta=0.5)[:6].tolist() == [0, 0.0625, 0.25, 1.75, 2.75, INF]
+    assert x.grad[:6].tolist() == [0, 0.5, -1, 1, -1, 1] and torch.equal(y.grad, -x.grad)
+    x.grad = None
+    F.huber_loss(x, y, reduction="none", delta=2.0).sum().backward()
+    assert F.huber_loss(x, y, reduction="none", delta=2.0)[:6].tolist() == [0, 0.03125, 0.125, 2, 4, INF]
+    assert x.grad[:6].tolist() == [0, 0.25, -0.5, 2, -2, 2]
+    with pytest.raises(NotImplementedError):
+        F.smooth_l1_loss(torch.tensor([3]), torch.tensor([1]))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tocha.backends import native
-from tocha.backends.shared import in_memory_order
+from tocha.backends.shared import in_memory_order, number
 
 _BITS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 _LEAST_SIDE = 8  # of the tiles' dimensions; thinner arrays NumPy copies as fast
@@ -73,6 +73,19 @@ def contiguous(x: Any) -> Any:
         return None
     out = np.empty(x.shape, x.dtype)
     return out if copy_transposed(out, x) else None
+
+
+def fill(target: Any, value: Any) -> bool:
+    """Set all elements of an array to a number; False for NumPy to do it."""
+    bits, modules = bits_of(target), native.inductor()
+    if bits is None or modules is None or not target.flags.carray:
+        return False
+    make = lambda: modules.entry.build(modules.windows.filled(modules.lower.NP_TYPES[bits]), _PIECE)  # noqa: E731
+    builtin = native.built(("fill", bits), make)
+    if builtin is None:
+        return False
+    builtin(target.view(bits), number(value, target.dtype).view(bits).item(), target.size)
+    return True
 
 
 # ---- parts of rows, and rows backwards

@@ -157,8 +157,14 @@ def filled(shape: tuple[int, ...], dtype: Any, value: Any, index: int | None) ->
     if value.__class__ is int and value == 0:
         return np.zeros(shape, dtype)  # pages are zeroed when they are first touched
     out = np.empty(shape, dtype)
-    out[...] = value
+    fill(out, value)
     return out
+
+
+def fill(target: Any, value: Any) -> None:
+    """`target[...] = value`, a number."""
+    if target.size < native.LEAST["copy"] or not native.fill(target, value):
+        target[...] = value
 
 
 def made_on_host(function: Any, shape: tuple[int, ...], dtype: Any, index: int | None, *args: Any) -> Any:

@@ -455,6 +455,13 @@ def copy_transposed(target: Any, source: Any) -> bool:
     return _native_moves.copy_transposed(target, source)
 
 
+def fill(target: Any, value: Any) -> bool:
+    """Set all elements to a number; False for NumPy to do it."""
+    from tocha.backends import _native_moves
+
+    return _native_moves.fill(target, value)
+
+
 @functools.cache
 def searching() -> Any:
     """The module of search in sorted rows."""
@@ -472,8 +479,10 @@ def resampling() -> Any:
 
 
 def _normal_blocks(u: Any, mean: float, std: float) -> bool:
-    """`box_muller.normal_blocks32` on a kernel; False where its bits would be others."""
-    modules = inductor() if LEAST["row"] <= u.size and u.flags.c_contiguous else None
+    """`box_muller.normal_blocks32` on a kernel; False where its bits would be others, and for few before the compiler is there: they have
+    the same bits, so that it needn't be loaded for them."""
+    there = u.size >= LEAST["row"] or (inductor.cache_info().currsize and LEAST["row"] < 1 << 62)
+    modules = inductor() if there and u.flags.c_contiguous else None
     if modules is None:
         return False
     from tocha.inductor import jit, normal

@@ -58,6 +58,13 @@ def flip(type: str, outer: int) -> Kernel:
     return _kernel("flip", type, names, body)
 
 
+def filled(type: str) -> Kernel:
+    """out: one value. A unit is an element."""
+    value = Param("value", type)
+    body = (Loop("unit", Size("lo"), Size("hi"), (Store("out", Index("unit"), value),), "vector"),)
+    return _verified(Kernel("filled", (Buffer("out", type),), (value,), (), body))
+
+
 def _kernel(name: str, type: str, sizes: tuple[str, ...], body: tuple[Statement, ...]) -> Kernel:
     units = (Loop("unit", Size("lo"), Size("hi"), body),)
     return _verified(Kernel(name, (Buffer("out", type), Buffer("x", type)), (), tuple(map(Size, sizes)), units))

@@ -471,7 +471,7 @@ def _fill(input: Tensor, value: Any, name: str) -> Tensor:
     if not in_memory(input):
         return assign(input, make(input._a.shape, input.dtype, input.device, number), name)
     if input._a.__class__ is np.ndarray:
-        input._a[...] = number
+        cpu.fill(input._a, number)
     else:
         store(input._a, number)
     mutated(input, None, name)

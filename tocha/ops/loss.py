@@ -241,12 +241,9 @@ def smooth_l1_loss(
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     input, target = _pair("smooth_l1_loss", input, target)
-    difference = (input - target).abs()
     if beta == 0:
-        return reduced(difference, how)
-    near = difference < beta
-    small = ON_TENSORS.where(near, difference, 0.0)  # an infinite difference must not get into the other branch's gradient
-    return reduced(ON_TENSORS.where(near, small * small * (0.5 / beta), difference - 0.5 * beta), how)
+        return reduced((input - target).abs(), how)
+    return reduced(prims.smooth_l1(input, target, beta=float(beta), over=0.5 / beta, less=0.5 * beta), how)
 
 
 @op("F")
@@ -258,11 +255,7 @@ def huber_loss(
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     input, target = _pair("huber_loss", input, target)
-    difference = (input - target).abs()
-    near = difference <= delta
-    small = ON_TENSORS.where(near, difference, 0.0)
-    losses = ON_TENSORS.where(near, small * small * 0.5, (difference - 0.5 * delta) * delta)
-    return weighted(losses, weight, how)
+    return weighted(prims.huber(input, target, delta=float(delta)), weight, how)
 
 
 # ---- likelihoods

@@ -269,6 +269,7 @@ def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
 
 def _with_alpha(call: Callable[..., Any], name: str, in_place: bool = False) -> Callable[..., Any]:
     """add and sub take `alpha`, a factor for the second operand. Half types round it, but not the product."""
+    from tocha.dispatch.inplace import overwrite
 
     def scaled(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Any:
         if alpha.__class__ is not int or alpha != 1:
@@ -280,6 +281,11 @@ def _with_alpha(call: Callable[..., Any], name: str, in_place: bool = False) -> 
     def by_factor(input: Any, other: Any, alpha: Any, out: Tensor | None = None) -> Any:
         if isinstance(alpha, Tensor):
             alpha = as_number(alpha, name, "'alpha'")
+        if other.__class__ is Tensor and (input if in_place else out).__class__ is Tensor:
+            signed = -alpha if name.startswith("sub") else alpha
+            target = input if in_place else out
+            if overwrite(target, _scaled_rule, (input, other), {"alpha": signed}, name):
+                return target
         kind = common_dtype((input, other), "same")
         if in_place:
             check_in_place(call.__name__, input, (other,))
@@ -291,6 +297,13 @@ def _with_alpha(call: Callable[..., Any], name: str, in_place: bool = False) -> 
     call.public = scaled  # type: ignore[attr-defined]
     scaled.unscaled = call  # type: ignore[attr-defined]
     return scaled
+
+
+_scaled_sum = Pointwise("scaled_sum", lambda o, x, y, *, alpha: o.add(x, o.mul(y, alpha)), None, "same", "same", (), (-2.0, 2.0))
+
+
+def _scaled_rule(x: Any, y: Any, alpha: Any) -> Any:
+    return _scaled_sum, [x, y], {"alpha": alpha}
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -233,6 +233,25 @@ def _bce_logits_input(g: Any, x: Any, y: Any) -> Any:
     return g * (x.sigmoid() - y)
 
 
+
+
+def _smooth_l1(o: Any, x: Any, y: Any, *, beta: float, over: float, less: float) -> Any:
+    d = o.abs(o.sub(x, y))
+    return o.where(o.lt(d, beta), o.mul(o.mul(d, d), over), o.sub(d, less))
+
+
+def _huber(o: Any, x: Any, y: Any, *, delta: float) -> Any:
+    d = o.abs(o.sub(x, y))
+    return o.where(o.le(d, delta), o.mul(o.mul(d, d), 0.5), o.mul(o.sub(d, 0.5 * delta), delta))
+
+
+_REAL = ("bool", "integral", "complex")
+smooth_l1 = pointwise("smooth_l1", _smooth_l1, refuse=_REAL, spell="", vjp=(
+    lambda g, x, y, *, beta: g * ((x - y) / beta).clamp(-1.0, 1.0), lambda g, x, y, *, beta: g * ((y - x) / beta).clamp(-1.0, 1.0),
+))  # fmt: skip
+huber = pointwise("huber", _huber, refuse=_REAL, spell="", vjp=(
+    lambda g, x, y, *, delta: g * (x - y).clamp(-delta, delta), lambda g, x, y, *, delta: g * (y - x).clamp(-delta, delta),
+))  # fmt: skip
 bce_logits = pointwise(
     "bce_logits", lambda o, y, x: o.add(o.sub(o.maximum(x, 0.0), o.mul(x, y)), o.log1p(o.exp(o.neg(o.abs(x))))), spell="",
     vjp=(lambda g, x: -g * x, _bce_logits_input),

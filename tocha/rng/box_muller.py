@@ -48,7 +48,6 @@ FOUR_OVER_PI: Final = _F(1.27323954473516)
 TWO_PI: Final = _F(2 * math.pi)
 
 
-KERNEL_LEAST: Final = 4096
 # Where a native one is at hand, set by tocha.backends.native: (u, mean, std) -> whether it transformed u.
 kernel: Callable[[np.ndarray, float, float], bool] | None = None
 
@@ -168,7 +167,7 @@ class _Kernel:
 def normal_blocks32(u: np.ndarray, mean: float, std: float) -> None:
     """Float32 uniforms in [0, 1), a multiple of 16 of them, become normals in place."""
     mean, std = float(_F(mean)), float(_F(std))
-    if u.size >= KERNEL_LEAST and kernel is not None and kernel(u, mean, std):
+    if kernel is not None and kernel(u, mean, std):
         return
     # A half block moves as one 32-byte item: NumPy copies those far faster than rows of eight floats.
     halves = u.view(np.dtype((np.void, _HALF * u.itemsize))).reshape(-1, 2)
