@@ -12,6 +12,7 @@ from tests._dynamo import helpers
 from tests._dynamo.test_modules import Block, Config, Model
 from tocha import nn
 from tocha._dynamo.testing import CompileCounter
+from tocha.fx.experimental.symbolic_shapes import ConstraintViolationError
 
 
 def flattened(x: Any) -> Any:
@@ -141,3 +142,36 @@ def test_marks() -> None:
         torch._dynamo.mark_static(x)
         assert compiled(x)[0].item() == n
     assert counter.frame_count == 3
+
+
+def test_bounds_of_marked_sizes() -> None:
+    counter = CompileCounter()
+    compiled = torch.compile(lambda x: x * 2, backend=counter)
+    graphs = []
+    for n in (5, 7, 20, 30, 6):
+        x = torch.ones(n)
+        if n <= 10:
+            torch._dynamo.mark_dynamic(x, 0, min=2, max=10)
+        assert compiled(x).shape == (n,)
+        graphs.append(counter.frame_count)
+    assert graphs == [1, 1, 2, 2, 2]
+    x = torch.ones(50)
+    torch._dynamo.mark_dynamic(x, 0, min=2, max=10)
+    with pytest.raises(RuntimeError, match="50 of dimension 0 is not <= 10"):
+        torch.compile(lambda x: x * 3, backend="eager")(x)
+
+
+def test_a_marked_size_that_the_program_fixes() -> None:
+    def f(x: Any) -> Any:
+        return x * 2 if x.shape[0] == 5 else x
+
+    x = torch.ones(5)
+    torch._dynamo.mark_dynamic(x, 0)
+    with pytest.raises(ConstraintViolationError, match=r"x\.shape\[0\] was marked dynamic"):
+        torch.compile(f, backend="eager")(x)
+    x = torch.ones(5)
+    torch._dynamo.maybe_mark_dynamic(x, 0)
+    assert torch.compile(f, backend="eager")(x).sum() == 10
+    x = torch.ones(6)
+    torch._dynamo.mark_dynamic(x, 0)
+    assert torch.compile(f, backend="eager")(x).sum() == 6

@@ -58,12 +58,17 @@ def graph_break(msg: str = "") -> None:
     """End the graph here."""
 
 
-def mark_dynamic(t: Any, index: Any, **bounds: Any) -> None:
-    """Capture this dimension (or these) of the tensor with a size that varies."""
+def mark_dynamic(t: Any, index: Any, *, hint_override: int | None = None, min: int | None = None, max: int | None = None) -> None:
+    """Capture this dimension (or these) of the tensor with a size that varies, between bounds if they are given: a size outside them is
+    captured anew. A program that needs one size there is an error."""
+    maybe_mark_dynamic(t, index)
+    dims = (index,) if isinstance(index, int) else tuple(index)
+    t.__dict__["_dynamo_bounds"] = {**t.__dict__.get("_dynamo_bounds", {}), **dict.fromkeys(dims, (min, max))}
+
+
+def maybe_mark_dynamic(t: Any, index: Any) -> None:
+    """Capture this dimension (or these) of the tensor with a size that varies, if the program can."""
     t.__dict__["_dynamo_dynamic"] = {*t.__dict__.get("_dynamo_dynamic", ()), *((index,) if isinstance(index, int) else index)}
-
-
-maybe_mark_dynamic = mark_dynamic
 
 
 def mark_static(t: Any, index: Any = None) -> None:

@@ -98,6 +98,8 @@ class Attributes(Interpreter):
         kind = type(obj)
         if isinstance(obj, Tensor):
             return self._of_tensor(obj, name)
+        if kind.__name__ == "Scalar" and getattr(kind, "of_graph", False):
+            raise Break(f"{name} of a number that exists only when the graph runs")
         if kind is types.ModuleType:
             return self._of_package(obj, name)
         if isinstance(obj, type):

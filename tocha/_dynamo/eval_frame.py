@@ -30,6 +30,7 @@ def reset() -> None:
         program.segments.clear()
         program.plain.clear()
         program.fixed.clear()
+        program.constant.clear()
         program.bound = ()
 
 

@@ -38,6 +38,10 @@ class UncapturedHigherOrderOpError(Unsupported):
     """A higher-order operator's function isn't one it can take."""
 
 
+class ConstraintViolationError(RuntimeError):
+    """A dimension marked by mark_dynamic has a size out of its bounds, or the program needs one size there."""
+
+
 class CheckFailed(TorchDynamoException):
     """With check=True: a graph's results aren't eager mode's. The message names the first operator that differs."""
 

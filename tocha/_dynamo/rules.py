@@ -14,6 +14,7 @@ from tocha._dynamo.calls import rule
 from tocha._dynamo.exc import Break, Restart
 from tocha._dynamo.generators import Generator
 from tocha._dynamo.recorder import METHODS
+from tocha._dynamo.scalars import Scalar
 from tocha._dynamo.sizes import Sizes, VaryingSize, shape_of
 from tocha.amp.autocast_mode import autocast
 from tocha.autograd import mode
@@ -27,8 +28,8 @@ from tocha.tensor import Tensor
 @rule(isinstance)
 def _isinstance(vm: Any, args: Any, kwargs: Any) -> Any:
     """Of what stands for the value: the class is guarded."""
-    if isinstance(args[0], VaryingSize):
-        args = (0, args[1])
+    if isinstance(args[0], (VaryingSize, Scalar)):
+        args = (getattr(args[0], "kind", int)(), args[1])
     elif isinstance(args[0], Sizes):
         args = (Size(()), args[1])
     kinds = args[1] if isinstance(args[1], tuple) else (args[1],)
@@ -124,7 +125,7 @@ def _type(vm: Any, args: Any, kwargs: Any) -> Any:
         at = vm.made_at.get(id(args[0]))
         raise Break("the class of a generator is asked") if at is None else Restart(at, "the class of a generator is asked")
     if len(args) == 1:
-        return {VaryingSize: int, Sizes: Size}.get(type(args[0]), type(args[0]))
+        return args[0].kind if isinstance(args[0], Scalar) else {VaryingSize: int, Sizes: Size}.get(type(args[0]), type(args[0]))
     raise Break("a class is made")
 
 

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tocha._dynamo import config, control, functions, library, opcodes, report, rules, subgraphs, transforms
+from tocha._dynamo import config, control, functions, library, opcodes, report, rules, scalars, subgraphs, transforms
 from tocha._dynamo.backends import Backend, compile_graph, freezes
 from tocha._dynamo.bound import Bound, met
 from tocha._dynamo.exc import (
@@ -96,6 +96,7 @@ class Program:
         self.segments: dict[Any, list[Segment]] = {}
         self.dynamic: bool | None = None
         self.fixed: set[Any] = set()  # places where sizes turned out not to vary freely
+        self.constant: set[Any] = set()  # places where floats are
         self.plain: dict[Any, str] = {}  # places that run in plain Python from there on, and why
         self.bound: tuple[Bound, ...] = ()  # segments of the entry, for objects that come again
 
@@ -254,20 +255,24 @@ def capture(frames: Frames, program: Program, around: Any, key: Any) -> Segment:
         if program.dynamic is not False and key not in program.fixed and config.automatic_dynamic_shapes:
             attempt.world.previous = tuple([s.shapes for s in program.segments.get(key, ())]) or ({},)
             attempt.world.all_vary = program.dynamic is True
+            attempt.world.enter_float = None if key in program.constant else scalars.from_before
         try:
             with _lock:
                 return attempt.run(program, around)
-        except NotDynamic:
-            program.fixed.add(key)
-            stop.clear()
-            continue
-        except Restart as again:
-            at, why = again.at, (again.reason, again.hint)
-        except Unmakeable as value:
-            place = attempt.made_at(value.value)
-            if place is None:
-                raise Refused(str(value)) from None
-            at, why = place, (str(value), "")
+        except (NotDynamic, Restart, Refused, Unmakeable) as end:
+            if attempt.world.floats or isinstance(end, NotDynamic):
+                (program.constant if attempt.world.floats else program.fixed).add(key)
+                stop.clear()
+                continue
+            if isinstance(end, Refused):
+                raise
+            if isinstance(end, Restart):
+                at, why = end.at, (end.reason, end.hint)
+            else:
+                place = attempt.made_at(end.value)
+                if place is None:
+                    raise Refused(str(end)) from None
+                at, why = place, (str(end), "")
         if at in stop:
             raise Refused(why[0])
         stop[at] = why
@@ -295,6 +300,8 @@ class _Attempt:
             self.recorder.scalars = program.fullgraph or config.capture_scalar_outputs
             self.tracer = tracer = Tracer(entered, handled, self.world, self.stop)
             what, value = tracer.run()
+            if what == "break" and self.world.floats:  # perhaps a number was asked for
+                raise NotDynamic
             if what == "break" and program.fullgraph:
                 report.graph_break(entered[-1].where(), value)
                 raise Unsupported(

@@ -48,9 +48,11 @@ class VaryingSize:
             self._node = self.make()
         return self._node
 
-    def assume(self, op: Callable[..., Any], symbol: str, other: Any) -> Any:
+    def assume(self, op: Callable[..., Any], symbol: str, other: Any, by_program: bool = True) -> Any:
         """The outcome of a comparison for the example, which later runs must share."""
         outcome = op(self.hint, hint(other))
+        if by_program and op is operator.eq and outcome and type(other) is int and self.text == "{}":
+            self.vm.world.check_marked(self.sources[0], other)
         text, sources = _joined(self, symbol, other)
         if text is not None:
             self.vm.world.guards.late.append(
@@ -64,7 +66,7 @@ class VaryingSize:
 
     def fixed(self) -> int:
         """The example, which later runs must have too."""
-        self.assume(operator.eq, "==", self.hint)
+        self.assume(operator.eq, "==", self.hint, False)
         return self.hint
 
     def __bool__(self) -> bool:

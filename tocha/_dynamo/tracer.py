@@ -13,7 +13,7 @@ from typing import Any
 from tocha._dynamo import calls, config, library, overriding, scalars
 from tocha._dynamo.attributes import Attributes
 from tocha._dynamo.bytecode import decode
-from tocha._dynamo.exc import Break, Refused, Restart
+from tocha._dynamo.exc import Break, ConstraintViolationError, Refused, Restart
 from tocha._dynamo.frame import NULL, PUSHED, Frame, bind, is_generator
 from tocha._dynamo.generators import Generator
 from tocha._dynamo.guards import SAME_ITEM, check_is
@@ -84,6 +84,8 @@ class Tracer(Attributes):
 
     def unwind(self, error: BaseException) -> None:
         """Exceptions of plain Python that a traced frame handles go there; others are for the real run to raise."""
+        if isinstance(error, ConstraintViolationError):
+            raise error
         if isinstance(error, DataDependent):
             raise Break(str(error), REMEDY) from error
         name = decode(self.frames[-1].code).instructions[self.frames[-1].ip - 1].name
@@ -187,7 +189,7 @@ class Tracer(Attributes):
     def operate(self, op: Callable[..., Any], *operands: Any) -> Any:
         for a in operands:
             if a.__class__ is scalars.Scalar:
-                return scalars.operate(op, operands)
+                return scalars.operate(self, op, operands)
             if calls.has_python_operators(a):
                 return self.dunder(op, operands)
         if any(self.opaque(a) for a in operands) and not (op in (operator.eq, operator.ne) and calls.by_identity(operands)):
@@ -373,6 +375,9 @@ class Tracer(Attributes):
         """A Python function: recorded if it is torch's, inlined if it can be."""
         if id(fn) in calls.torch_functions():
             self._recognised(fn)
+            op = scalars.spelled(fn, args, kwargs)
+            if op is not None:
+                return scalars.operate(self, op, args)
             return fn(*args, **kwargs)
         if getattr(fn, "_dynamo_constant_result", False) and all(map(calls.is_data, (*args, *kwargs.values()))):
             return self.constant_result(fn, args, kwargs)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from tocha import dtypes
 from tocha._dynamo import guards as g
+from tocha._dynamo.exc import ConstraintViolationError
 from tocha._dynamo.frame import NULL, Marker
 from tocha._dynamo.recorder import Recorder
 from tocha._dynamo.source import Source
@@ -65,9 +66,12 @@ class World:
         self.viewed: dict[int, dict[str, Any]] = {}  # objects whose __dict__ was looked at: the copy in force
         self.previous: Any = FIXED  # shapes of inputs at earlier captures, by label
         self.all_vary = False
+        self.floats: dict[int, Any] = {}  # inputs of the graph, by their sources' ids
+        self.enter_float: Any = None  # scalars.from_before, where floats may be
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.owned: dict[int, Any] = {}  # iterators that only the frames hold
         self.varying: dict[int, set[int]] = {}  # dimensions of a fake that vary
+        self.marked: list[Source] = []  # sizes that mark_dynamic promised to be any
         self.examples: set[int] = set()
         self.fixed_sizes: set[int] = set()
         self.identified: list[Any] = []  # objects whose id was asked
@@ -104,6 +108,14 @@ class World:
             if not is_bound(value):
                 g.check_is(source, value)
                 return value
+        if kind is float and self.previous is not FIXED:
+            number = f"{source.label} as a float"
+            if id(source) in self.floats:
+                return self.floats[id(source)]
+            self.shapes[number] = (value,)  # type: ignore[assignment]
+            if self.enter_float is not None and any(repr(before.get(number, (value,))[0]) != repr(value) for before in self.previous):
+                self.floats[id(source)] = self.enter_float(self, value, source)
+                return self.floats[id(source)]
         if kind in g.literal_types() or isinstance(value, (Size, device, range)) or (kind is frozenset and not value):
             g.check_equal(source, value)
             return value
@@ -129,6 +141,7 @@ class World:
                 self.remember(alias, fake, source.child("{0}({})", "{}", plain))
                 fake = self.recorder.face(type(value), fake, True)
             self.varying[id(fake)] = dims
+            self._bound_sizes(value, source, dims)
             self.shapes[source.label] = tuple(value._a.shape)
             self.examples |= {value._a.shape[i] for i in dims}
             self.fixed_sizes |= {n for i, n in enumerate(value._a.shape) if i not in dims}
@@ -161,6 +174,26 @@ class World:
         if kind is types.FunctionType:
             source.check("has the same code", g.SAME_CODE, value.__code__, value.__globals__)
         return self.remember(value, value, source)
+
+    def _bound_sizes(self, t: Tensor, source: Source, dims: set[int]) -> None:
+        """Guard the bounds of sizes that mark_dynamic gave."""
+        for i, (low, high) in t.__dict__.get("_dynamo_bounds", {}).items():
+            size = t._a.shape[i]
+            under, over = low is not None and size < low, high is not None and size > high
+            for bound, outside, symbol in ((low, under, ">="), (high, over, "<=")):
+                if outside:
+                    raise ConstraintViolationError(f"{source.label}: size {size} of dimension {i} is not {symbol} {bound}, its mark")
+                if bound is not None and i in dims:
+                    source.check(f"has a size {i} {symbol} {bound}", f"{{v}}._a.shape[{i}] {symbol} {bound}")
+            if i in dims:
+                self.marked.append(source.child(f"{{}}._a.shape[{i}]", f"{{}}.shape[{i}]"))
+
+    def check_marked(self, source: Source, size: int) -> None:
+        """Refuse that the program needs one size where any was promised."""
+        if source in self.marked:
+            raise ConstraintViolationError(
+                f"{source.label} was marked dynamic, and the program needs it to be {size}: remove the mark, or use maybe_mark_dynamic"
+            )
 
     def _varying_dims(self, label: str, t: Tensor) -> set[int]:
         """The dimensions of an input whose sizes differ from those of earlier captures, or that the user marked."""
