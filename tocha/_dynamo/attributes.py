@@ -61,6 +61,9 @@ class Attributes(Interpreter):
     def nested(self, fn: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         raise NotImplementedError
 
+    def of_array(self, obj: Any, name: str) -> Any:
+        raise NotImplementedError
+
     def special(self, obj: Any, name: str) -> Any:
         """A special method that the object's class defines in Python, None otherwise."""
         found = calls.python_method(obj, name)
@@ -98,6 +101,8 @@ class Attributes(Interpreter):
         kind = type(obj)
         if isinstance(obj, Tensor):
             return self._of_tensor(obj, name)
+        if kind.__name__ == "Array" and getattr(kind, "of_graph", False):
+            return self.of_array(obj, name)
         if kind.__name__ == "Scalar" and getattr(kind, "of_graph", False):
             raise Break(f"{name} of a number that exists only when the graph runs")
         if kind is types.ModuleType:

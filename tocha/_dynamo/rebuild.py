@@ -15,7 +15,10 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tocha._dynamo import guards as g
+from tocha._dynamo.arrays import Array, on_memory
 from tocha._dynamo.frame import NULL, Frame
 from tocha._dynamo.generators import Generator
 from tocha._dynamo.scalars import Scalar
@@ -96,11 +99,13 @@ class Rebuilder:
             return self._tensor(v)
         if kind is VaryingSize:
             return self._size(v)
+        if kind is Array:
+            return self._let(v, f"{self.constants.name(on_memory)}({self.value(v.t)}, {v.scalar})")
         if kind is Scalar:
             return f"{self.value(v.t)}.item()"
         if isinstance(v, _IDENTICAL) and not is_bound(v):
             return self.constants.name(v)
-        if kind in g.literal_types() or isinstance(v, (Size, device, range)):
+        if kind in g.literal_types() or isinstance(v, (Size, device, range, np.dtype)):
             return self.constants.name(v)
         return self._make(v, kind)
 

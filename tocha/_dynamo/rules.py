@@ -10,6 +10,7 @@ from typing import Any
 import tocha
 from tocha import compiler, dtypes, jit
 from tocha._dynamo import calls, library
+from tocha._dynamo.arrays import Array
 from tocha._dynamo.calls import rule
 from tocha._dynamo.exc import Break, Restart
 from tocha._dynamo.generators import Generator
@@ -30,6 +31,8 @@ def _isinstance(vm: Any, args: Any, kwargs: Any) -> Any:
     """Of what stands for the value: the class is guarded."""
     if isinstance(args[0], (VaryingSize, Scalar)):
         args = (getattr(args[0], "kind", int)(), args[1])
+    elif isinstance(args[0], Array):
+        args = (args[0].like, args[1])
     elif isinstance(args[0], Sizes):
         args = (Size(()), args[1])
     kinds = args[1] if isinstance(args[1], tuple) else (args[1],)
@@ -125,6 +128,8 @@ def _type(vm: Any, args: Any, kwargs: Any) -> Any:
         at = vm.made_at.get(id(args[0]))
         raise Break("the class of a generator is asked") if at is None else Restart(at, "the class of a generator is asked")
     if len(args) == 1:
+        if isinstance(args[0], Array):
+            return type(args[0].like)
         return args[0].kind if isinstance(args[0], Scalar) else {VaryingSize: int, Sizes: Size}.get(type(args[0]), type(args[0]))
     raise Break("a class is made")
 

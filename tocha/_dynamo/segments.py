@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from tocha._dynamo import config, control, functions, library, opcodes, report, rules, scalars, subgraphs, transforms
+from tocha._dynamo import arrays, config, control, functions, library, opcodes, report, rules, scalars, subgraphs, transforms
 from tocha._dynamo.backends import Backend, compile_graph, freezes
 from tocha._dynamo.bound import Bound, met
 from tocha._dynamo.exc import (
@@ -285,7 +285,7 @@ class _Attempt:
         self.frames, self.stop = frames, stop
         self.guards, self.recorder = Guards(), Recorder()
         self.world = World(self.guards, self.recorder)
-        self.world.owned = frames.owned
+        self.world.owned, self.world.enter_array = frames.owned, arrays.from_before
         self.tracer: Tracer | None = None
 
     def made_at(self, value: Any) -> int | None:

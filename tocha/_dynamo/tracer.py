@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from tocha._dynamo import calls, config, library, overriding, scalars
+from tocha._dynamo import arrays, calls, config, library, overriding, scalars
 from tocha._dynamo.attributes import Attributes
 from tocha._dynamo.bytecode import decode
 from tocha._dynamo.exc import Break, ConstraintViolationError, Refused, Restart
@@ -188,6 +188,8 @@ class Tracer(Attributes):
 
     def operate(self, op: Callable[..., Any], *operands: Any) -> Any:
         for a in operands:
+            if a.__class__ is arrays.Array:
+                return arrays.operate(self, op, operands)
             if a.__class__ is scalars.Scalar:
                 return scalars.operate(self, op, operands)
             if calls.has_python_operators(a):
@@ -249,6 +251,8 @@ class Tracer(Attributes):
     def getitem(self, obj: Any, key: Any) -> Any:
         if type(obj).__module__ == "typing":
             return obj[key]
+        if obj.__class__ is arrays.Array:
+            return arrays.getitem(self, obj, key)
         method = self.of_program(obj, "__getitem__")
         if method is not None:
             return self.nested(method, (obj, key))
@@ -280,6 +284,9 @@ class Tracer(Attributes):
         if self.opaque(obj):
             raise Break(f"an item of a {type(obj).__name__} is deleted")
         del obj[key]
+
+    def of_array(self, obj: Any, name: str) -> Any:
+        return arrays.attribute(self, obj, name)
 
     # ---- iteration and text
 
@@ -353,11 +360,11 @@ class Tracer(Attributes):
             return rule(self, args, kwargs)
         if kind is types.FunctionType:
             return self.call_function(fn, args, kwargs)
+        if calls.of_numpy(fn) and arrays.among(args, kwargs):
+            return arrays.call(self, fn, args, kwargs)
         if calls.of_numpy(fn) and all(map(calls.is_data, (*args, *kwargs.values()))):
             got = fn(*args, **kwargs)
-            if not calls.is_data(got):
-                raise Break(f"{calls.title(fn)} makes an array")
-            return got
+            return got if calls.is_data(got) else arrays.made(self, got, calls.title(fn))
         if isinstance(fn, type):
             return self.construct(fn, args, kwargs)
         if kind.__name__ == "partial" and kind.__module__ == "functools":

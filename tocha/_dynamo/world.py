@@ -12,6 +12,8 @@ import functools
 import types
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tocha import dtypes
 from tocha._dynamo import guards as g
 from tocha._dynamo.exc import ConstraintViolationError
@@ -67,6 +69,7 @@ class World:
         self.previous: Any = FIXED  # shapes of inputs at earlier captures, by label
         self.all_vary = False
         self.floats: dict[int, Any] = {}  # inputs of the graph, by their sources' ids
+        self.enter_array: Any = None  # arrays.from_before
         self.enter_float: Any = None  # scalars.from_before, where floats may be
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.owned: dict[int, Any] = {}  # iterators that only the frames hold
@@ -147,6 +150,10 @@ class World:
             self.fixed_sizes |= {n for i, n in enumerate(value._a.shape) if i not in dims}
             self.recorder.varying = self.recorder.varying or bool(dims)
             return self.remember(value, fake, source)
+        if kind is np.ndarray:
+            made = self.enter_array(self, value, source)
+            if made is not NULL:
+                return made
         g.check_type(source, value)
         if kind is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
             g.check_length(source, value)
@@ -167,7 +174,7 @@ class World:
             if kind is types.MethodWrapperType:  # `super` may have found it
                 source.check(f"is of {value.__objclass__.__name__}", "{v}.__objclass__ is {c0}", value.__objclass__)
                 return self.remember(value, vars(value.__objclass__)[value.__name__].__get__(own), source)
-            return self.remember(value, getattr(own, value.__name__), source)
+            return self.remember(value, getattr(own, value.__name__) if type(own) is type(value.__self__) else value, source)
         if kind is functools.partial:
             parts = [self.enter(getattr(value, n), source.attribute(n)) for n in ("func", "args", "keywords")]
             return self.remember(value, functools.partial(parts[0], *parts[1], **parts[2]), source)
