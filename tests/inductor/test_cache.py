@@ -183,3 +183,12 @@ def test_what_is_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     cache.write("key", b"content")
     assert cache.read("key") == b"content"
     assert [f.name for f in cache.directory().iterdir()] == ["key.o"]
+
+
+def test_a_file_under_another_name_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCHA_CACHE_DIR", str(tmp_path))
+    cache.write("a" * 40, b"one kernel")
+    cache.write("b" * 40, b"another")
+    one, another = (tmp_path / "kernels" / f"{letter * 40}.o" for letter in "ab")
+    one.write_bytes(another.read_bytes())
+    assert cache.read("a" * 40) is None and cache.read("b" * 40) == b"another"

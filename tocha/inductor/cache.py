@@ -1,7 +1,7 @@
 """Compiled kernels on disk, shared between processes: one file a kernel, `~/.cache/tocha/kernels` or `$TOCHA_CACHE_DIR/kernels`.
 
-A file is written elsewhere and renamed, so it is there whole or not at all; it starts with its content's digest, so what is damaged is
-compiled again. A directory that is full, read-only, missing or not ours costs time, never an error.
+A file is written elsewhere and renamed, so it is there whole or not at all; it starts with a digest of its key and content, so what is
+damaged, or another kernel's, is compiled again. A directory that is full, read-only, missing or not ours costs time, never an error.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def read(key: str) -> bytes | None:
     except OSError:
         return None
     digest, data = content[:_DIGEST], content[_DIGEST:]
-    if not data or hashlib.sha256(data).digest() != digest:
+    if not data or _digest(key, data) != digest:
         with contextlib.suppress(OSError):
             path.unlink()
         return None
@@ -58,6 +58,10 @@ def read(key: str) -> bytes | None:
         os.utime(path)
     touched[key] = None
     return data
+
+
+def _digest(key: str, data: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + data).digest()
 
 
 def _trusted(folder: Path) -> bool:
@@ -78,7 +82,7 @@ def write(key: str, data: bytes) -> None:
             return
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=".new-")
         with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(data).digest() + data)
+            file.write(_digest(key, data) + data)
         os.replace(temporary, folder / (key + _SUFFIX))
         touched[key] = None
         temporary = None
