@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
@@ -98,3 +99,12 @@ def test_arrays_that_torch_cannot_describe_are_copied():
     record = np.zeros(3, np.dtype([("a", "u1"), ("b", "<f4")]))["b"]
     storage, offset, size, stride = geometry(View(record))
     assert (offset, size, stride) == (0, (3,), (1,))
+
+
+def test_files_have_the_marks_that_are_set_alone():
+    # torch takes a mark that is in a file for set, whatever its value.
+    for tensor, mark in ((torch.tensor([1j]).conj(), "conj"), (torch.tensor([1j]).conj().imag, "neg")):
+        file = io.BytesIO()
+        torch.save(tensor, file)
+        record = zipfile.ZipFile(file).read("archive/data.pkl")
+        assert [word for word in ("conj", "neg") if word.encode() in record] == [mark]

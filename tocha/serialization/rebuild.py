@@ -133,9 +133,10 @@ def _reduce_plain(tensor: Tensor) -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 
 def _marks(tensor: Tensor) -> tuple[dict[str, bool], ...]:
-    """What is pending on a tensor's elements, as torch's files say it; nothing for almost all."""
+    """What is pending on a tensor's elements, as torch's files say it: torch takes a mark that is there for set, whatever its
+    value. Nothing for almost all."""
     a = tensor._a
-    return ({"conj": bool(a.conj), "neg": bool(a.neg)},) if a.__class__ is Lazy else ()
+    return ({mark: True for mark in ("conj", "neg") if getattr(a, mark)},) if a.__class__ is Lazy else ()
 
 
 # ---- putting them together (names and argument order are torch's file format)
