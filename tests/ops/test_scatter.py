@@ -121,3 +121,19 @@ def test_take_along_dim_counts_from_the_end():
     assert torch.take_along_dim(x, torch.tensor([[0, -3, -1]]), 0).tolist() == [[0, 1, 8]]
     with pytest.raises(RuntimeError, match=r"range|bounds"):
         torch.take_along_dim(x, torch.tensor([[0, -4]]), 1)
+
+
+def test_index_put_adds_up_in_memory_that_elements_share():
+    line = torch.zeros(3)
+    with_rows = line.expand(3, 3)
+    with_rows.index_put_((torch.tensor([0, 1]),), torch.tensor([1.0, 2.0, 3.0]), accumulate=True)
+    assert line.tolist() == [2, 4, 6]
+    column = torch.zeros(3, 1)
+    column.expand(3, 2).index_put_((torch.tensor([0, 0]), torch.tensor([0, 1])), torch.tensor(1.0), accumulate=True)
+    assert column.tolist() == [[2], [0], [0]]
+
+
+@pytest.mark.parametrize("index", [1, slice(0, 1), [0, 1]])
+def test_index_put_takes_tensors_alone(index):
+    with pytest.raises(TypeError, match="expected Tensor as element 0"):
+        torch.zeros(3).index_put_((index,), torch.tensor(1.0))

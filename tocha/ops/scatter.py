@@ -292,6 +292,8 @@ def _put_operands(input: Tensor, indices: Any) -> tuple[Tensor, tuple[Tensor, ..
         if i is None:
             dim += 1
             continue
+        if not isinstance(i, Tensor):
+            raise TypeError(f"expected Tensor as element {position} in argument 0, but got {type(i).__name__}")
         (item,) = read_items((i,)) if not (isinstance(i, Tensor) and i._a.dtype.kind == "i") else (i,)
         taken = item.ndim if item._a.dtype.kind == "b" else 1
         if dim + taken > input.ndim:
