@@ -41,3 +41,13 @@ def test_nonzero():
     assert torch.nonzero(torch.tensor(1.0)).shape == (1, 0)
     assert torch.nonzero(torch.tensor(0.0), as_tuple=True)[0].tolist() == []
     assert torch.nonzero_static(X > 2, size=3).tolist() == [[0, 2], [1, 1], [-1, -1]]
+
+
+@pytest.mark.parametrize("fill", [lambda x, v: x.masked_fill(x == 1, v), lambda x, v: x.index_fill(0, torch.tensor([0]), v)])
+def test_a_value_in_a_tensor_is_taken_as_its_number(fill):
+    assert fill(torch.tensor([1, 2]), torch.tensor(2.5)).tolist() == [2, 2]
+    assert fill(torch.tensor([1.0, 2.0]), torch.tensor(3 + 0j)).tolist() == [3, 2]
+    assert fill(torch.tensor([1, 2], dtype=torch.uint8), torch.tensor(-1)).tolist() == [255, 2]
+    for dtype, value in ((torch.uint8, 300), (torch.int64, float("inf")), (torch.float16, 1e6), (torch.float32, 1j)):
+        with pytest.raises(RuntimeError, match="without overflow"):
+            fill(torch.tensor([1, 2], dtype=dtype), torch.tensor(value))

@@ -89,9 +89,13 @@ def _fill_value(input: Tensor, value: Any, name: str) -> Tensor:
             raise RuntimeError(
                 f"{name} only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s)."
             )
-        if not dtypes.can_cast(value.dtype, input.dtype):
+        if value.dtype is input.dtype:
+            return value
+        if value.is_cpu and in_memory(value):
+            scalar_of(value.item(), input.dtype)  # torch takes the number in it: 2.5 fits an integer type, 300 no uint8
+        elif not value.is_meta and not dtypes.can_cast(value.dtype, input.dtype):
             raise RuntimeError(f"value cannot be converted to type {input.dtype.name} without overflow")
-        return value.to(input.dtype) if value.dtype is not input.dtype else value
+        return value.real.to(input.dtype) if value.dtype.is_complex and not input.dtype.is_complex else value.to(input.dtype)
     if not isinstance(value, _NUMBERS):
         raise TypeError(f"{name}(): argument 'value' must be Tensor or Number, not {type(value).__name__}")
     return wrap(np.asarray(scalar_of(value, input.dtype)))
