@@ -316,3 +316,19 @@ def test_plus_before_a_bool_is_refused():
         +tensor([True])
     x = tensor([1, -1])
     assert (+x).tolist() == [1, -1]
+
+
+@pytest.mark.parametrize("repeat", [1, 20_000])
+def test_a_zero_remainder_has_the_dividends_sign(repeat):
+    x = tensor([4.0, -4.0, 0.0, -0.0] * repeat)
+    for divisor in (2.0, -2.0, inf):
+        got = x % divisor
+        zero = got == 0
+        assert zero[2:4].all() and (got.signbit() == x.signbit())[zero].all()
+
+
+def test_addcmul_of_bools_into_what_they_promote_to():
+    got = tocha.addcmul(tensor([True, False]), tensor([1.0, 2.0]), tensor([True, True]), value=2)
+    assert got.dtype is tocha.float32 and got.tolist() == [3, 4]
+    with pytest.raises(NotImplementedError, match="Bool"):
+        tocha.addcmul(*[tensor([True])] * 3)

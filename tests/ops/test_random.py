@@ -241,3 +241,9 @@ def test_dirichlet_gradient_of_torch() -> None:
     total = torch.tensor([1.5, 5.0, 33.0], dtype=torch.float64)
     expected = [0.8047189562, 0.2054779919, 0.0306268594]
     np.testing.assert_allclose(torch._dirichlet_grad(x, alpha, total)._a, expected, rtol=2e-3)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_multinomial_of_no_categories_is_an_error(count):
+    with pytest.raises((RuntimeError, IndexError)):
+        torch.multinomial(torch.tensor([]), count, replacement=True)

@@ -237,7 +237,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     """input + value * tensor1 * tensor2 (torch docs: torch.addcmul)."""
     check_tensor(tensor1, "addcmul", "tensor1", 2)
     check_tensor(tensor2, "addcmul", "tensor2", 3)
-    if input._a.dtype.kind == "b":
+    if input._a.dtype.kind == tensor1._a.dtype.kind == tensor2._a.dtype.kind == "b":
         raise NotImplementedError("\"addcmul\" not implemented for 'Bool'")
     check_fits(input.dtype, value)
     return elementary.addcmul(input, tensor1, tensor2, value=value)

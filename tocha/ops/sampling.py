@@ -125,7 +125,7 @@ def _pick(input: Tensor, count: int, replacement: bool, shape: Any, generator: G
     def draw(engine: MT19937, n: int, np_dtype: Any, contiguous: bool, a: Any) -> np.ndarray:
         weights = namespace(a).to_host(a)
         if replacement and count > 1:
-            return discrete.categorical(engine, weights.reshape(-1, weights.shape[-1]), count).ravel()
+            return discrete.categorical(engine, weights if weights.ndim == 2 else weights[None], count).ravel()
         _check_weights(weights)
         # The largest of weight / exponential sample wins, which draws without replacement (the Gumbel trick).
         race = np.empty_like(weights)

@@ -216,7 +216,8 @@ def _trunc_divide(o: Any, x: Any, y: Any) -> Any:
 
 def _remainder(o: Any, x: Any, y: Any) -> Any:
     check_divisor(o, y)
-    return o.rem(x, y)
+    rest = o.rem(x, y)
+    return rest if x.dtype.kind in "iu" else o.where(o.eq(rest, 0), o.copysign(rest, x), rest)  # torch's zeros have x's sign
 
 
 def _fmod(o: Any, x: Any, y: Any) -> Any:

@@ -141,7 +141,7 @@ def categorical(engine: MT19937, weights: np.ndarray, count: int) -> np.ndarray:
     for row, picked in zip(rows, out, strict=True):
         _check_weights(row)
         cumulative = np.add.accumulate(row, dtype=dtype)
-        if not cumulative[-1] > 0:
+        if not cumulative.size or not cumulative[-1] > 0:
             raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
         cumulative /= cumulative[-1]
         cumulative[-1] = 1
