@@ -106,3 +106,18 @@ def test_a_broadcast_operand_of_another_type_has_its_gradient_cast():
     of_x, of_y = torch.autograd.grad(x * y, (x, y), torch.ones(200, 300, dtype=torch.float64))
     assert of_x.dtype is torch.float32 and of_y.dtype is torch.float64
     torch.testing.assert_close(of_y, x.detach().double().sum(0))
+
+
+@pytest.mark.parametrize("call", [
+    lambda x, y: torch.nn.functional.smooth_l1_loss(x, y, beta=0.3, reduction="none"),
+    lambda x, y: torch.nn.functional.huber_loss(x, y, delta=0.3, reduction="none"),
+    lambda x, y: torch.nn.functional.binary_cross_entropy(x, y, reduction="none"),
+])  # fmt: skip
+def test_rules_with_bounds_are_one_kernel(call, monkeypatch):
+    x, y = (torch.rand(LARGE) * 0.9 + 0.05 for _ in range(2))
+    x.requires_grad_()
+    expected = torch.cat([torch.autograd.grad(call(x[i : i + 900], y[i : i + 900]).sum(), x)[0][i : i + 900] for i in range(0, LARGE, 900)])
+    out, served = call(x, y).sum(), []
+    monkeypatch.setattr(Fused, "_by_kernel", lambda self, *given, by=Fused._by_kernel: served.append(by(self, *given)) or served[-1])
+    torch.testing.assert_close(torch.autograd.grad(out, x)[0], expected)
+    assert served and served[0] is not None

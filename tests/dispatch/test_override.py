@@ -226,3 +226,12 @@ def test_names():
     found = get_overridable_functions()
     assert torch.add in found[torch] and torch.Tensor.add in found[torch.Tensor] and F.relu in found[F]
     assert torch.tensor not in found[torch]
+
+
+def test_shapes_are_plain_arguments(monkeypatch):
+    from tocha.dispatch import registry
+
+    monkeypatch.setattr(registry, "dispatch_function", None)  # the long way
+    x = torch.ones(2, 3)
+    assert F.layer_norm(x, x.shape[1:]).tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert x.new_zeros(x.shape).shape == x.shape

@@ -228,3 +228,24 @@ def test_what_is_made_is_where_out_is(make):
     assert make(out=out) is out
     with pytest.raises(RuntimeError, match="does not match device type of out parameter \\(meta\\)"):
         make(out=out, device="cpu")
+
+
+def test_fills_count_as_changes_by_name():
+    x = torch.ones(2, 3)
+    assert x.zero_() is x and x.fill_(2.5) is x and x.tolist() == [[2.5] * 3] * 2 and x._version == 2
+    x[:, 1].fill_(float("inf"))
+    assert x.tolist() == [[2.5, float("inf"), 2.5]] * 2
+    w = torch.ones(3, requires_grad=True)
+    a = w * w
+    b = a * a
+    a.zero_()
+    with pytest.raises(RuntimeError, match=r"zero_"):
+        b.sum().backward()
+    for call in (w.zero_, lambda: w[1:].fill_(1)):
+        with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+            call()
+    with pytest.raises(TypeError):
+        x.fill_()
+    with pytest.raises(RuntimeError):
+        x.fill_(1e300)
+    assert torch.zeros(3, dtype=torch.int64).fill_(7).tolist() == [7, 7, 7]

@@ -10,6 +10,8 @@ import numpy as np
 from tocha.backends import native
 
 _TYPES = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.uint8))
+_MOST_FIRST, _LEAST_AMONG = 64, 8  # elements wanted, and of a row for each of them: otherwise many change places
+_PIECE = 16384  # elements worth a thread's while
 
 
 def searchsorted(arrays: list[Any], params: dict[str, Any]) -> Any:
@@ -35,4 +37,21 @@ def searchsorted(arrays: list[Any], params: dict[str, Any]) -> Any:
     return out
 
 
-RUNS = {"searchsorted": searchsorted}
+def topk(arrays: list[Any], params: dict[str, Any]) -> Any:
+    """Few of many, along the last dimension."""
+    (x,), k, modules = arrays, params["k"], native.inductor()
+    if modules is None or x.dtype not in _TYPES or params["dim"] != x.ndim - 1 or not x.size or not x.flags.c_contiguous:
+        return None
+    n = x.shape[-1]
+    if not 0 < k <= _MOST_FIRST or n < _LEAST_AMONG * k:
+        return None
+    largest, search, name = bool(params["largest"]), modules.search, modules.lower.NP_TYPES[x.dtype]
+    builtin = native.kernel(("first", x.dtype, largest), lambda: search.first(name, largest))
+    if builtin is None:
+        return None
+    values, places = np.empty((*x.shape[:-1], k), x.dtype), np.empty((*x.shape[:-1], k), np.int64)
+    builtin(values, places, x, np.array([x.size // n, max(1, _PIECE // n), n, k], np.int64))
+    return values, places
+
+
+RUNS = {"searchsorted": searchsorted, "topk": topk}

@@ -161,10 +161,7 @@ def filled(shape: tuple[int, ...], dtype: Any, value: Any, index: int | None) ->
     return out
 
 
-def fill(target: Any, value: Any) -> None:
-    """`target[...] = value`, a number."""
-    if target.size < native.LEAST["copy"] or not native.fill(target, value):
-        target[...] = value
+fill = native.fill
 
 
 def made_on_host(function: Any, shape: tuple[int, ...], dtype: Any, index: int | None, *args: Any) -> Any:

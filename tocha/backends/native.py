@@ -455,11 +455,14 @@ def copy_transposed(target: Any, source: Any) -> bool:
     return _native_moves.copy_transposed(target, source)
 
 
-def fill(target: Any, value: Any) -> bool:
-    """Set all elements to a number; False for NumPy to do it."""
-    from tocha.backends import _native_moves
+def fill(target: Any, value: Any) -> None:
+    """`target[...] = value`, a number."""
+    if target.size >= LEAST["copy"]:
+        from tocha.backends import _native_moves
 
-    return _native_moves.fill(target, value)
+        if _native_moves.fill(target, value):
+            return
+    target[...] = value
 
 
 @functools.cache
@@ -515,7 +518,7 @@ _BY_KIND = {
         vector_norm""",
     "spread": "place_one searchsorted",
     "copy": "cast clone conv conv_input keep where tril triu flip",
-    "index": "bag_maximum_place bag_sum cat constant_pad resample roll embedding gather index cumsum reversed_cumsum cumprod cummax cummin",
+    "index": "bag_maximum_place bag_sum cat constant_pad resample roll topk embedding gather index cumsum reversed_cumsum cumprod cummax cummin",
     "mm": "mm mv linear linear_backward flash_attention flash_attention_backward",
     "recurrent": "lstm_layer lstm_layer_backward gru_layer gru_layer_backward rnn_layer rnn_layer_backward",
     "pool": """

@@ -63,6 +63,9 @@ class Symbol:
     def __pow__(self, exponent: Any) -> Symbol:
         return self.apply("pow_scalar", self, exponent=exponent)
 
+    def clamp(self, min: Any = None, max: Any = None) -> Symbol:
+        return self.apply("clamp_scalar", self, min=min, max=max)
+
     def is_complex(self) -> bool:
         return False
 

@@ -14,7 +14,7 @@ from typing import Any
 from tocha.autograd.names import named
 from tocha.backends import namespace
 from tocha.backends.meta import WrapperArray
-from tocha.device import CPU, device
+from tocha.device import CPU, Size, device
 from tocha.dtypes import get_default_dtype
 from tocha.tensor import Tensor, View, wrap_as
 
@@ -87,7 +87,7 @@ class _Overrides(dict[type, bool]):
     """Whether arguments of a type need a closer look: types with __torch_function__ or __torch_dispatch__, containers."""
 
     def __missing__(self, cls: type) -> bool:
-        if cls in PLAIN:
+        if cls in PLAIN or cls is Size:  # which holds whole numbers
             look = False
         elif issubclass(cls, (list, tuple)):
             look = True

@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
+from tocha.autograd.graph import UNCOUNTED, version_of
+from tocha.autograd.mode import state
 from tocha.backends import cpu, for_device, namespace
 from tocha.device import Size, preserve_format, strided
 from tocha.device import device as Device
 from tocha.dispatch.inplace import assign, check_writable, mutated, store
-from tocha.dispatch.override import in_memory
+from tocha.dispatch.overlap import has_history
+from tocha.dispatch.override import INTERPRETERS, in_memory
+from tocha.dispatch.promote import SMALL
 from tocha.dispatch.registry import op
 from tocha.dtypes import dtype as DType
 from tocha.ops.arguments import Number, check_array, check_dtype, check_sizes, scalar_of, settle, shape_of, to_device
@@ -447,13 +451,27 @@ def from_host(values: Any, dtype: DType, device: Any) -> Tensor:
 # ---- filling in place
 
 
-@op("method torch")
+def _short_fill(input: Any, value: Any = None, *more: Any, name: str = "fill_") -> Tensor | None:
+    """A float tensor in CPU memory, a number, nothing recorded; None for the rest."""
+    if more or input.__class__ is not Tensor or INTERPRETERS or (state.grad and has_history(input)) or input._vc is UNCOUNTED:
+        return None
+    a = input._a
+    if a.__class__ is not np.ndarray or a.dtype.char not in "fd" or (value.__class__ is not int and value.__class__ is not float):
+        return None
+    if not -SMALL <= value <= SMALL:
+        return None
+    cpu.fill(a, value)
+    version_of(input).bump(name)
+    return input
+
+
+@op("method torch", short=lambda input, *more: None if more else _short_fill(input, 0, name="zero_"))
 def zero_(input: Tensor) -> Tensor:
     """Set every element to 0 (torch docs: Tensor.zero_)."""
     return _fill(input, 0, "zero_")
 
 
-@op("method torch")
+@op("method torch", short=_short_fill)
 def fill_(input: Tensor, value: Any) -> Tensor:
     """Set every element to a number or 0-d tensor (torch docs: Tensor.fill_)."""
     if isinstance(value, Tensor):

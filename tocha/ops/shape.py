@@ -101,10 +101,15 @@ def _short_expand(input: Any, *size: Any) -> Tensor | None:
     lead = len(size) - len(shape)
     if lead < 0:
         return None
-    for i, n in enumerate(size):
-        if n.__class__ is not int or n < 0 or (i >= lead and shape[i - lead] not in (1, n)):
+    wanted = size[:lead]
+    for n, own in zip(size[lead:], shape, strict=True):
+        if n.__class__ is not int or (n != own and n != -1 and (own != 1 or n < 0)):
             return None
-    return _linked(input, prims.expand.impl(cpu, input._a, shape=size), prims.expand, {"shape": size})
+        wanted += (own if n == -1 else n,)
+    for n in size[:lead]:
+        if n.__class__ is not int or n < 0:
+            return None
+    return _linked(input, prims.expand.impl(cpu, input._a, shape=wanted), prims.expand, {"shape": wanted})
 
 
 @op("method", short=_short_view)

@@ -281,10 +281,10 @@ def _with_alpha(call: Callable[..., Any], name: str, in_place: bool = False) -> 
     def by_factor(input: Any, other: Any, alpha: Any, out: Tensor | None = None) -> Any:
         if isinstance(alpha, Tensor):
             alpha = as_number(alpha, name, "'alpha'")
-        if other.__class__ is Tensor and (input if in_place else out).__class__ is Tensor:
-            signed = -alpha if name.startswith("sub") else alpha
-            target = input if in_place else out
-            if overwrite(target, _scaled_rule, (input, other), {"alpha": signed}, name):
+        target = input if in_place else out
+        if target.__class__ is other.__class__ is Tensor:
+            signed = {"alpha": -alpha if name.startswith("sub") else alpha}
+            if overwrite(target, lambda x, y, alpha: (_scaled_sum, [x, y], {"alpha": alpha}), (input, other), signed, name):
                 return target
         kind = common_dtype((input, other), "same")
         if in_place:
@@ -300,10 +300,6 @@ def _with_alpha(call: Callable[..., Any], name: str, in_place: bool = False) -> 
 
 
 _scaled_sum = Pointwise("scaled_sum", lambda o, x, y, *, alpha: o.add(x, o.mul(y, alpha)), None, "same", "same", (), (-2.0, 2.0))
-
-
-def _scaled_rule(x: Any, y: Any, alpha: Any) -> Any:
-    return _scaled_sum, [x, y], {"alpha": alpha}
 
 
 def _given(**options: Any) -> dict[str, Any]:
@@ -353,7 +349,7 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
         held = not isinstance(input._a, (meta.MetaArray, Lazy)) and not (INTERPRETERS and not override.in_memory(input, *others))
         if held and input._a.dtype in direct and not (state.grad and (input._rg or _any_rg(others))):
             arrays = [o._a if isinstance(o, Tensor) else o for o in others]
-            if all(_fits(o, input._a) for o in arrays):
+            if all(_fits(rule, o, input._a) for o in arrays):
                 a = input._a
                 plain_array = a.__class__ is _ndarray
                 try:
@@ -406,10 +402,8 @@ def _any_rg(others: tuple[Any, ...]) -> bool:
     return any(isinstance(o, Tensor) and o._rg for o in others)
 
 
-def _fits(other: Any, array: Any) -> bool:
+def _fits(rule: Pointwise, other: Any, array: Any) -> bool:
     """Whether a NumPy ufunc gives torch's result for this operand without promotion."""
     if hasattr(other, "strides"):
         return other.__class__ is array.__class__ and other.dtype is array.dtype
-    if array.dtype not in REAL_NP:
-        return False
-    return other.__class__ is float or (other.__class__ is int and -SMALL <= other <= SMALL)
+    return _weak(rule, array.dtype, other)
