@@ -17,7 +17,7 @@ import pytest
 
 import tocha as torch
 import tocha.nn.functional as F
-from tests._dynamo.helpers import check
+from tests._dynamo.helpers import check, same
 from tocha import nn
 from tocha.autograd.function import once_differentiable
 from tocha.utils.checkpoint import checkpoint
@@ -474,3 +474,64 @@ def test_gradients_are_clipped_in_a_graph(backend: str) -> None:
     assert compiled().item() == 5
     torch.testing.assert_close(a.grad, torch.tensor([0.6, 0.0]))
     torch.testing.assert_close(b.grad, torch.tensor([0.0, 0.8]))
+
+
+X = torch.tensor([1.0, -2.0, 3.0])
+
+
+class Count(int):
+    pass
+
+
+class Rate(float):
+    pass
+
+
+class Name(str):
+    pass
+
+
+class Clock(int):
+    def __mul__(self, other: Any) -> Any:
+        return other * (int(self) % 12)
+
+    __rmul__ = __mul__
+
+
+@pytest.mark.parametrize("function", [lambda x, n: x * n, lambda x, n: x + n * 2, lambda x, n: (x / n, n, isinstance(n, int))])
+def test_subclasses_of_numbers(function: Any) -> None:
+    compiled = torch.compile(function, backend="eager")
+    for n in (Count(3), Rate(2.5), Count(4), Rate(0.5), 3, Count(3)):
+        assert same(function(X, n), compiled(X, n))
+    check(function, X, Rate(1.5), fullgraph=True)
+    assert same(X * Clock(15), torch.compile(lambda x, n: x * n, backend="eager")(X, Clock(15)))
+
+
+def test_subclasses_of_str() -> None:
+    compiled = torch.compile(lambda x, s: x * len(s) if s.startswith("a") else x, backend="eager", fullgraph=True)
+    for s in (Name("ab"), Name("abc"), Name("b"), "ab"):
+        assert same(compiled(X, s), X * len(s) if s[0] == "a" else X)
+
+
+PATTERN = re.compile(r"(\d+)x")
+
+
+def test_regular_expressions() -> None:
+    def f(x: Any, text: str) -> Any:
+        found = re.match(r"(\d+)", text)
+        other = PATTERN.search(text)
+        return (x if found is None else x * int(found.group(1))) + (0 if other is None else int(other[1]))
+
+    compiled = torch.compile(f, backend="eager", fullgraph=True)
+    for text in ("12x", "7", "a3x", ""):
+        assert same(f(X, text), compiled(X, text))
+    assert torch.compile(lambda x: (x, re.match("a", "ab")), backend="eager")(X)[1].group() == "a"
+
+
+def test_named_regions() -> None:
+    def f(x: Any) -> Any:
+        with torch.profiler.record_function("region"), torch.autograd.profiler.record_function("inner") as inner:
+            y = x.sin()
+        return y + 1, inner is None
+
+    check(f, X, fullgraph=True)

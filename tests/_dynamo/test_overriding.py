@@ -285,3 +285,28 @@ def test_the_default_device() -> None:
         return x, y.device.type
 
     helpers.check(g, X, graphs=None)
+
+
+def test_modes_around_a_compiled_function() -> None:
+    def f(x: Any) -> Any:
+        print(end="") if x.dim() > 1 else None
+        return torch.sin(x) + torch.ones(3)
+
+    compiled = torch.compile(f, backend="eager")
+    counter = CompileCounter()
+    whole = torch.compile(lambda x: torch.sin(x) + torch.ones(3), fullgraph=True, backend=counter)
+    for x in (X, X[None], X):
+        for modes in ([], [3], [3, 5]):
+            results = []
+            for g in (f, compiled, whole):
+                made = [Tripled(m) for m in modes]
+                for m in made:
+                    m.__enter__()
+                results.append(g(x))
+                for m in reversed(made):
+                    m.__exit__(None, None, None)
+                results.append([[n for n in m.calls if n in ("sin", "add", "ones")] for m in made])
+            assert helpers.same(results[0], results[2], 1e-6)
+            assert helpers.same(results[0], results[4], 1e-6)
+            assert results[1] == results[3] == results[5]
+    assert counter.frame_count == 6

@@ -48,7 +48,7 @@ class Array:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self.t._a.dtype  # type: ignore[no-any-return]
+        return self.t._a.dtype
 
     @property
     def like(self) -> Any:
@@ -117,7 +117,7 @@ def _kind(x: Any) -> Any:
 def _operand(vm: Any, x: Any, dtype: Any) -> Tensor:
     if isinstance(x, Array):
         return _typed(x, dtype)
-    return vm.nested(tocha.tensor, (np.dtype(dtype).type(x).item(),), {"dtype": FROM_NP[np.dtype(dtype)]})  # type: ignore[no-any-return]
+    return vm.nested(tocha.tensor, (np.dtype(dtype).type(x).item(),), {"dtype": FROM_NP[np.dtype(dtype)]})
 
 
 def _check(vm: Any, *dtypes: Any) -> None:

@@ -9,6 +9,7 @@ import enum
 import functools
 import itertools
 import operator
+import re
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +20,7 @@ from tocha import dtypes
 from tocha._dynamo.generators import Generator
 from tocha._dynamo.guards import literal_types
 from tocha._dynamo.sizes import Sizes, VaryingSize
-from tocha._dynamo.world import _IDENTICAL
+from tocha._dynamo.world import _IDENTICAL, SIMPLE
 from tocha.device import Size, device
 from tocha.dispatch.override import NO_DISPATCH, PLAIN
 from tocha.dispatch.registry import NAMESPACES
@@ -31,7 +32,7 @@ EnumMeta = enum.EnumMeta
 MODULE_CALL, MODULE_GETATTR, MODULE_SETATTR = (vars(Module)[n] for n in ("__call__", "__getattr__", "__setattr__"))
 NATIVE = (
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
-    types.ClassMethodDescriptorType, operator.itemgetter, operator.attrgetter, operator.methodcaller, functools._lru_cache_wrapper,
+    types.ClassMethodDescriptorType, operator.itemgetter, operator.attrgetter, operator.methodcaller, functools._lru_cache_wrapper, type(re.compile("").search),
 )  # fmt: skip
 BUILTIN_CLASSES = frozenset(
     (
@@ -40,7 +41,7 @@ BUILTIN_CLASSES = frozenset(
         itertools.repeat, itertools.count, itertools.product, itertools.combinations, itertools.permutations, itertools.starmap,
         itertools.accumulate, itertools.takewhile, itertools.dropwhile, itertools.zip_longest, itertools.pairwise, itertools.compress,
         itertools.cycle, itertools.groupby, itertools.filterfalse, Size, functools.partial, types.SimpleNamespace, types.MethodType,
-        operator.itemgetter, operator.attrgetter, object,
+        operator.itemgetter, operator.attrgetter, object, re.Match, re.Pattern,
     )
 )  # fmt: skip
 MAKEABLE_BASES = frozenset((object, dict, list, tuple, collections.OrderedDict, BaseException, Exception))
@@ -190,7 +191,7 @@ def is_entered(value: Any) -> bool:
         )
         or kind
         in (types.FunctionType, types.MethodType, functools.partial, types.CellType, types.ModuleType, types.BuiltinFunctionType)
-        or isinstance(value, _IDENTICAL)
+        or isinstance(value, (*_IDENTICAL, *SIMPLE))
         or is_data(value)
     )
 
@@ -219,6 +220,9 @@ _DUNDERS = {
 _MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
+_SPECIAL = [f"__{prefix}{name}__" for name in _DUNDERS.values() for prefix in ("", "r")]
+
+
 def has_python_operators(value: Any) -> bool:
     """Whether a value's class may define operators in Python."""
     kind = type(value)
@@ -226,6 +230,8 @@ def has_python_operators(value: Any) -> bool:
         return is_face(kind)
     if kind in _DATA or kind in BUILTIN_CLASSES or isinstance(value, (*_IDENTICAL, device)):
         return kind in (list, tuple, dict, set) and compares_in_python(value)
+    if issubclass(kind, SIMPLE) and not any(isinstance(lookup(kind, n), types.FunctionType) for n in _SPECIAL):
+        return False
     return bool(kind.__flags__ & (1 << 9)) and not ours(kind.__module__)
 
 
@@ -292,7 +298,7 @@ def is_pure(fn: Any) -> bool:
             owner in BUILTIN_CLASSES
             or owner in _KINDS
             or owner.__module__ in ("builtins", "itertools")
-            or any(b in MAKEABLE_BASES and b is not object for b in owner.__mro__)
+            or any((b in MAKEABLE_BASES or b in SIMPLE) and b is not object for b in owner.__mro__)
         )
     return getattr(fn, "__module__", None) in _PURE_MODULES
 

@@ -90,11 +90,11 @@ def compile_callable(
             local = variables((*bound, *args), kwargs)
         except TypeError:
             return fn(*args, **kwargs)
-        if program.bound:
+        if program.bound and not stacks.function_modes:
             result = program.recall(local, frames)
             if result is not NULL:
                 return result
-        if stacks.function_modes or stacks.interpreters:
+        if stacks.interpreters:
             return fn(*args, **kwargs)
         return program.run(frames(local), lambda: fn(*args, **kwargs))
 

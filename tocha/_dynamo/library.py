@@ -16,6 +16,7 @@ from tocha._dynamo.calls import rule
 from tocha._dynamo.exc import Break
 from tocha._dynamo.generators import Generator
 from tocha.aot import trace
+from tocha.autograd.profiler import record_function
 from tocha.dispatch.override import DisableTorchFunction
 from tocha.nn import Module, ModuleDict, ModuleList, Sequential, parameter
 from tocha.ops import linalg_norm
@@ -106,6 +107,40 @@ def _of_data(*functions: Any) -> None:
 
 
 _of_data(hash, copy.copy, copy.deepcopy, tocha.promote_types, tocha.can_cast, re.sub, re.split, re.findall)
+
+
+def _matching(*functions: Any) -> None:
+    """Functions of data that give an object which never changes."""
+    for function in functions:
+
+        @rule(function)
+        def match(vm: Any, args: Any, kwargs: Any, function: Any = function) -> Any:
+            if not all(map(calls.is_data, (*args, *kwargs.values()))):
+                raise Break(f"{calls.title(function)} of objects")
+            made = function(*args, **kwargs)
+            if made is not None:
+                vm._noted(made)
+            return made
+
+
+_matching(re.match, re.search, re.fullmatch)
+
+
+@rule(record_function)
+def _record_function(vm: Any, args: Any, kwargs: Any) -> Any:
+    made = record_function(*args, **kwargs)
+    vm._noted(made)
+    return made
+
+
+@rule(record_function.__enter__)
+def _enter_region(vm: Any, args: Any, kwargs: Any) -> Any:
+    return args[0]
+
+
+@rule(record_function.__exit__)
+def _leave_region(vm: Any, args: Any, kwargs: Any) -> None:
+    """Nothing: a graph has no regions."""
 
 
 @rule(settings._assert)

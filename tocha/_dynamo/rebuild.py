@@ -11,6 +11,7 @@ from __future__ import annotations
 import builtins
 import collections
 import functools
+import re
 import types
 from collections.abc import Callable
 from typing import Any
@@ -105,7 +106,7 @@ class Rebuilder:
             return f"{self.value(v.t)}.item()"
         if isinstance(v, _IDENTICAL) and not is_bound(v):
             return self.constants.name(v)
-        if kind in g.literal_types() or isinstance(v, (Size, device, range, np.dtype)):
+        if kind in g.literal_types() or isinstance(v, (Size, device, range, np.dtype, re.Match)):
             return self.constants.name(v)
         return self._make(v, kind)
 

@@ -127,14 +127,15 @@ class Program:
     def run(self, frames: Frames, original: Callable[[], Any] | None) -> Any:
         """Run to the end. `original` runs the whole call in plain Python; it is used before anything happened."""
         while True:
-            key = frames.key()
-            segment, given = self.find(key, frames)
+            key, around, modes = frames.key(), environment(), stacks.function_modes
+            segment, given = self.find(key, frames, around) if not modes else without_modes(self.find, key, frames, around)
             if segment is None:
                 return Interpreter(frames, frames.handled).execute(0)[1] if original is None else original()
             outs: Any = ()
             if segment.graph is not None:
                 try:
-                    outs = segment.graph(*given[: segment.inputs])
+                    used = given[: segment.inputs]
+                    outs = segment.graph(*used) if not modes else without_modes(segment.graph, *used)
                 except SizeChanged:
                     self.fixed.add(key)
                     self.segments[key].remove(segment)
@@ -145,7 +146,7 @@ class Program:
             if original is not None:
                 met(self, segment, frames[0].local)
             original = None
-            result = segment.epilogue(given, outs)
+            result = segment.epilogue(given, outs) if not modes else without_modes(segment.epilogue, given, outs)
             if segment.returns:
                 return result
             stepped = self._stepped(result)
@@ -173,11 +174,8 @@ class Program:
         frames.handled, frames.owned = vm.handled, result[2]
         return frames
 
-    def find(self, key: Any, frames: Frames) -> tuple[Segment | None, Any]:
+    def find(self, key: Any, frames: Frames, around: Any) -> tuple[Segment | None, Any]:
         """The segment whose guards hold, captured now if there is none; None if it is to run in plain Python."""
-        if stacks.function_modes:
-            return None, ()
-        around = environment()
         found = self.segments.get(key)
         failed: list[str] = []
         if found is not None:
@@ -247,6 +245,27 @@ _warned: set[Any] = set()
 _lock = threading.RLock()
 
 
+class _Aside(threading.local):
+    """The function modes around a captured stretch."""
+
+    def __init__(self) -> None:
+        self.modes: list[Any] = []
+
+
+_aside = _Aside()
+
+
+def without_modes(function: Callable[..., Any], *args: Any) -> Any:
+    """Call with this thread's function modes off, which a trace asks itself and a graph has been asked about."""
+    modes, held, outer = stacks.function_modes, list(stacks.function_modes), _aside.modes
+    modes.clear()
+    _aside.modes = held
+    try:
+        return function(*args)
+    finally:
+        modes[:], _aside.modes = held, outer
+
+
 def capture(frames: Frames, program: Program, around: Any, key: Any) -> Segment:
     """Trace from a state on; again with an earlier end where a break came halfway, and with fixed sizes where they can't vary."""
     stop: dict[int, tuple[str, str]] = {}
@@ -282,7 +301,7 @@ class _Attempt:
     """One trace."""
 
     def __init__(self, frames: Frames, stop: dict[int, tuple[str, str]]) -> None:
-        self.frames, self.stop = frames, stop
+        self.frames, self.stop, self.modes = frames, stop, _aside.modes
         self.guards, self.recorder = Guards(), Recorder()
         self.world = World(self.guards, self.recorder)
         self.world.owned, self.world.enter_array = frames.owned, arrays.from_before
@@ -333,6 +352,8 @@ class _Attempt:
                 else self.world.enter(f.instead, self.guards.root(f"frames[{i}].instead", "result"))
             )
             made.append(new)
+        around = self.world.constant(_aside, "modes").attribute("modes") if self.modes else None
+        self.recorder.modes = [self.world.enter(m, around.item(i, f"mode {i}")) for i, m in enumerate(self.modes) if around is not None]
         handled = self.frames.handled
         return made, handled if handled is None else self.world.enter(handled, self.guards.root("frames.handled", "exception"))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import re
 import types
 from typing import Any, NamedTuple
 
@@ -46,8 +47,10 @@ _IDENTICAL = (
     type, types.ModuleType, types.BuiltinFunctionType, types.CodeType, dtypes.dtype, layout, memory_format, enum.Enum, Marker,
     types.WrapperDescriptorType, types.MethodDescriptorType, type(NotImplemented), type(...), property,
     classmethod, staticmethod, types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType,
-    types.GenericAlias, types.UnionType,
+    types.GenericAlias, types.UnionType, re.Pattern,
 )  # fmt: skip
+#: Immutable classes whose subclasses' instances are guarded by value.
+SIMPLE = (int, float, str)
 COPIED = (list, dict, set, collections.deque, collections.OrderedDict, collections.defaultdict, collections.Counter)
 FIXED: tuple[dict[str, tuple[int, ...]], ...] = ()
 DELETED = Marker("DELETED")
@@ -115,7 +118,7 @@ class World:
             number = f"{source.label} as a float"
             if id(source) in self.floats:
                 return self.floats[id(source)]
-            self.shapes[number] = (value,)  # type: ignore[assignment]
+            self.shapes[number] = (value,)
             if self.enter_float is not None and any(repr(before.get(number, (value,))[0]) != repr(value) for before in self.previous):
                 self.floats[id(source)] = self.enter_float(self, value, source)
                 return self.floats[id(source)]
@@ -155,6 +158,11 @@ class World:
             if made is not NULL:
                 return made
         g.check_type(source, value)
+        base = next((b for b in SIMPLE if isinstance(value, b)), None)
+        if base is not None:
+            text = base.__repr__(value)
+            source.check(f"is {text}", "{c0}({v}) == {c1}", base.__repr__, text)
+            return self.remember(value, value, source)
         if kind is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
             g.check_length(source, value)
             items = [self.enter(v, source.item(i)) for i, v in enumerate(value)]
