@@ -310,3 +310,12 @@ def test_modes_around_a_compiled_function() -> None:
             assert helpers.same(results[0], results[4], 1e-6)
             assert results[1] == results[3] == results[5]
     assert counter.frame_count == 6
+
+
+def test_disabled_functions_around_a_compiled_function() -> None:
+    compiled = torch.compile(lambda x: x.sin(), fullgraph=True, backend="eager")
+    for _ in range(2):
+        assert type(compiled(_of(Plain))) is Plain
+        for disable in (torch._C.DisableTorchFunctionSubclass, torch._C.DisableTorchFunction):
+            with disable():
+                assert type(compiled(_of(Plain))) is torch.Tensor

@@ -20,9 +20,8 @@ from tocha import dtypes
 from tocha._dynamo.generators import Generator
 from tocha._dynamo.guards import literal_types
 from tocha._dynamo.sizes import Sizes, VaryingSize
-from tocha._dynamo.world import _IDENTICAL, SIMPLE
+from tocha._dynamo.world import _IDENTICAL, SIMPLE, is_face, ours
 from tocha.device import Size, device
-from tocha.dispatch.override import NO_DISPATCH, PLAIN
 from tocha.dispatch.registry import NAMESPACES
 from tocha.nn import Module
 from tocha.nn.modules import _hooks
@@ -32,7 +31,8 @@ EnumMeta = enum.EnumMeta
 MODULE_CALL, MODULE_GETATTR, MODULE_SETATTR = (vars(Module)[n] for n in ("__call__", "__getattr__", "__setattr__"))
 NATIVE = (
     types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
-    types.ClassMethodDescriptorType, operator.itemgetter, operator.attrgetter, operator.methodcaller, functools._lru_cache_wrapper, type(re.compile("").search),
+    types.ClassMethodDescriptorType, operator.itemgetter, operator.attrgetter, operator.methodcaller, functools._lru_cache_wrapper,
+    type(re.compile("").search),
 )  # fmt: skip
 BUILTIN_CLASSES = frozenset(
     (
@@ -98,11 +98,6 @@ def torch_functions() -> dict[int, Any]:
 def is_overridable(fn: Any) -> bool:
     """Whether modes and `__torch_function__` are asked about a function."""
     return id(fn) in torch_functions() and fn.__name__ != "as_subclass"
-
-
-def ours(module: Any) -> bool:
-    """Whether code belongs to this package."""
-    return isinstance(module, str) and (module == "tocha" or module.startswith("tocha."))
 
 
 def outside(cls: type) -> bool:
@@ -262,11 +257,6 @@ def by_identity(operands: tuple[Any, ...]) -> bool:
     return not any(compares_in_python(a) for a in operands) and all(
         lookup(type(a), "__eq__") is object.__eq__ or is_data(a) for a in operands
     )
-
-
-def is_face(kind: type) -> bool:
-    """Whether a class is a user's subclass of Tensor of which a trace can have instances: it has a `__torch_function__` alone."""
-    return issubclass(kind, Tensor) and kind not in PLAIN and kind in NO_DISPATCH and not ours(kind.__module__) and type(kind) is type
 
 
 # ---- builtins

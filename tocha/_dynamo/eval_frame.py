@@ -94,7 +94,7 @@ def compile_callable(
             result = program.recall(local, frames)
             if result is not NULL:
                 return result
-        if stacks.interpreters:
+        if stacks.interpreters or stacks.functions_disabled:
             return fn(*args, **kwargs)
         return program.run(frames(local), lambda: fn(*args, **kwargs))
 

@@ -230,8 +230,9 @@ def environment() -> tuple[Any, ...]:
     around, modes = vars(stacks), vars(state)  # of this thread
     cast = around["autocast"]
     return (
-        modes["grad"], modes["inference"], modes["inference"] and modes["enabled"], get_default_dtype(), get_default_device(), len(around["function_modes"]),
-        len(around["interpreters"]), None if cast is None else _autocast_key(around["autocast_state"] or cast),
+        modes["grad"], modes["inference"], modes["inference"] and modes["enabled"], get_default_dtype(), get_default_device(),
+        len(around["function_modes"]), around["subclass_functions_disabled"], around["functions_disabled"], len(around["interpreters"]),
+        None if cast is None else _autocast_key(around["autocast_state"] or cast),
     )  # fmt: skip
 
 

@@ -188,7 +188,7 @@ class Program:
                         return segment, given
                     failed.append(segment.prologue.failure(given))
                 else:
-                    failed.append("the grad mode, autocast, inference mode or default type")
+                    failed.append("the grad mode, autocast, inference mode, function modes or default type")
         if key in self.plain:
             return None, ()
         if found is not None and len(found) >= config.limit():

@@ -135,7 +135,7 @@ class World:
     def _enter_object(self, value: Any, kind: type, source: Source) -> Any:
         if isinstance(value, Tensor):
             with DisableTorchFunction():
-                face = type(value) not in PLAIN and type(value) in NO_DISPATCH
+                face = is_face(type(value))
                 alias = plain(value) if face else value
                 fake = self.recorder.fake(alias, source.label)
                 dims = self._varying_dims(source.label, value)
@@ -315,6 +315,16 @@ class World:
                     found.pop(name, None) if value is DELETED else found.__setitem__(name, value)
             self.viewed[id(obj)] = found
         return found
+
+
+def ours(module: Any) -> bool:
+    """Whether code belongs to this package."""
+    return isinstance(module, str) and (module == "tocha" or module.startswith("tocha."))
+
+
+def is_face(kind: type) -> bool:
+    """Whether a class is a user's subclass of Tensor of which a trace can have instances: it has a `__torch_function__` alone."""
+    return issubclass(kind, Tensor) and kind not in PLAIN and kind in NO_DISPATCH and not ours(kind.__module__) and type(kind) is type
 
 
 def plain(t: Tensor) -> Tensor:
