@@ -135,7 +135,7 @@ def resolve_name(f: Any) -> str | None:
         owner = f.__self__
         name = next((n for n, value in vars(Tensor).items() if value is owner), None)
         return None if name is None else f"torch.Tensor.{name}.{f.__name__}"
-    return f"{f.__module__}.{f.__qualname__}"
+    return f"{f.__module__.replace('tocha', 'torch', 1)}.{f.__qualname__}"
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ def overridable_method(function: Callable[..., Any], gives_tensor: bool = True, 
         return function(self, *args, **kwargs)
 
     call.__name__ = name or function.__name__
-    call.__module__, call.__qualname__ = "torch", "Tensor." + call.__name__
+    call.__module__, call.__qualname__ = "tocha", "Tensor." + call.__name__
     return call
 
 

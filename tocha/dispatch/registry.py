@@ -195,7 +195,7 @@ def _check_types(function: Callable[..., Any], name: str, args: tuple[Any, ...],
 
 def name_it(call: Any, name: str, module: str) -> None:
     """Give a public function the name it is found under."""
-    call.__name__, call.__module__ = name, "torch" if module == "Tensor" else module
+    call.__name__, call.__module__ = name, "tocha" if module == "Tensor" else module.replace("torch", "tocha", 1)  # pickle looks there
     call.__qualname__ = "Tensor." + name if module == "Tensor" else name
 
 
