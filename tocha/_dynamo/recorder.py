@@ -72,6 +72,10 @@ _CONSTANTS = (
 )  # fmt: skip
 
 
+def _nobody(*call: Any) -> Any:
+    return NULL
+
+
 class Recorder(BaseTorchFunctionMode):
     """Makes fakes of tensors and records what is done with them. `inputs` are the real tensors, in the placeholders' order."""
 
@@ -91,7 +95,7 @@ class Recorder(BaseTorchFunctionMode):
         self.grad = bool(mode.state.grad)
         self.modes: list[Any] = []  # of functions, entered in the trace
         self.opened: list[tuple[Any, int]] = []  # contexts entered and not yet left, and when
-        self.ask: Callable[..., Any] = lambda *call: NULL
+        self.ask: Callable[..., Any] = _nobody  # who is asked about a call before it is recorded
         self.where: Callable[[], str] | None = None
 
     @contextlib.contextmanager
@@ -104,7 +108,7 @@ class Recorder(BaseTorchFunctionMode):
         finally:
             while self.contexts:
                 self.contexts.pop().__exit__(None, None, None)
-            stacks.subclass_functions_disabled = disabled
+            stacks.subclass_functions_disabled, self.ask = disabled, _nobody  # the trace isn't kept alive by a cycle
             if mode.is_grad_enabled() != before:
                 mode._set_grad(before)
 
