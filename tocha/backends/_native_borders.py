@@ -18,6 +18,7 @@ from tocha.backends.shared import number
 Shape = tuple[int, ...]
 _LEAST_ROW = 8  # elements; NumPy copies shorter ones as fast
 _MOST_JOINED = 8
+_LONG_ROW, _IN_CACHE = 512, 1 << 20  # bytes of a row to join from which NumPy is as fast while all of the result is in cache
 _MOST_KEPT = 1 << 16  # rows
 _PIECE = 16384  # elements worth a thread's while
 _NOWHERE = -(1 << 58)
@@ -163,12 +164,14 @@ def flip_outer(x: Any, dims: Shape) -> Any:
 
 
 @functools.lru_cache(256)
-def _join(dim: int, *shapes: Shape) -> tuple[Shape, Any] | None:
+def _join(dim: int, item: int, *shapes: Shape) -> tuple[Shape, Any] | None:
     """The result's shape and the kernel's sizes."""
     first, rank = shapes[0], len(shapes[0])
     rows = math.prod(first[:dim])
     lengths = [math.prod(shape[dim:]) for shape in shapes]
     if not 2 <= len(shapes) <= _MOST_JOINED or rows < 2 or min(lengths) < _LEAST_ROW or any(len(s) != rank for s in shapes):
+        return None
+    if min(lengths) * item >= _LONG_ROW and rows * sum(lengths) * item < _IN_CACHE:
         return None
     out = (*first[:dim], sum([s[dim] for s in shapes]), *first[dim + 1 :])
     return out, np.array([rows, max(1, _PIECE // sum(lengths)), *lengths], np.int64)
@@ -176,7 +179,7 @@ def _join(dim: int, *shapes: Shape) -> tuple[Shape, Any] | None:
 
 def _cat(arrays: list[Any], params: dict[str, Any]) -> Any:
     bits, modules = bits_of(arrays[0]), native.inductor()
-    plan = _join(params["dim"], *[a.shape for a in arrays])
+    plan = _join(params["dim"], arrays[0].dtype.itemsize, *[a.shape for a in arrays])
     if plan is None or bits is None or modules is None or not all(a.flags.c_contiguous for a in arrays):
         return None
     windows, name, count = modules.windows, modules.lower.NP_TYPES[bits], len(arrays)
