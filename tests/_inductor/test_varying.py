@@ -9,7 +9,7 @@ import pytest
 
 import tocha as torch
 import tocha.nn.functional as F
-from tocha._inductor import varying
+from tocha._inductor import described, varying
 from tocha.inductor import entry
 from tocha.inductor.loop_ir import Const, Size, walk
 
@@ -60,8 +60,8 @@ def test_every_size_has_the_plain_result(function: Any, grad: bool) -> None:
 
 
 @pytest.fixture
-def built(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The kernels of graphs that are compiled from now on."""
+def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> list[Any]:
+    """The kernels of graphs that are compiled from now on, with nothing known from before."""
     found: list[Any] = []
 
     def build(kernel: Any, grain: int, old: Any = entry.build) -> Any:
@@ -69,7 +69,9 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             found.append(kernel)
         return old(kernel, grain)
 
+    monkeypatch.setenv("TOCHA_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(varying, "_families", {})
+    monkeypatch.setattr(described, "_made", {})
     monkeypatch.setattr(entry, "build", build)
     return found
 
