@@ -137,6 +137,11 @@ class Value:
             raise ZeroDivisionError("float division by zero")
         return self._with(operator.truediv, other, False)
 
+    def __rtruediv__(self, other: Any) -> Any:
+        if self == 0:  # a guard: other calls of the kernel don't divide by zero either
+            raise ZeroDivisionError("float division by zero")
+        return self._with(operator.truediv, other, True)
+
     def __neg__(self) -> Any:
         return Value(self.trace, -self.expr, None if self.number is None else -self.number, self.names)
 

@@ -243,7 +243,7 @@ def smooth_l1_loss(
     input, target = _pair("smooth_l1_loss", input, target)
     if beta == 0:
         return reduced((input - target).abs(), how)
-    return reduced(prims.smooth_l1(input, target, beta=float(beta), over=0.5 / beta, less=0.5 * beta), how)
+    return reduced(prims.smooth_l1(input, target, beta=float(beta)), how)
 
 
 @op("F")

@@ -235,9 +235,9 @@ def _bce_logits_input(g: Any, x: Any, y: Any) -> Any:
 
 
 
-def _smooth_l1(o: Any, x: Any, y: Any, *, beta: float, over: float, less: float) -> Any:
+def _smooth_l1(o: Any, x: Any, y: Any, *, beta: float) -> Any:
     d = o.abs(o.sub(x, y))
-    return o.where(o.lt(d, beta), o.mul(o.mul(d, d), over), o.sub(d, less))
+    return o.where(o.lt(d, beta), o.mul(o.mul(d, d), 0.5 / beta), o.sub(d, 0.5 * beta))
 
 
 def _huber(o: Any, x: Any, y: Any, *, delta: float) -> Any:
