@@ -155,7 +155,7 @@ def test_what_tensors_held_before_counting_began_is_counted_and_numpy_keeps_its_
     out = in_a_process("""
         import numpy as np
         import tocha as torch
-        x, raw = torch.ones(1000, 1000), np.ones(3_000_000)
+        x, raw = torch.empty(1000, 1000), np.ones(3_000_000)
         print(torch.cpu.memory_allocated())
         views = x[1:], x.t()
         print(torch.cpu.memory_allocated())

@@ -271,11 +271,16 @@ def rounded(value: float, dtype: Any) -> Any:
     return cast(np.asarray(np.float32(value)), dtype)[()] if dtype in _SATURATED else number(value, dtype)
 
 
+def _powers(a: Any) -> Any:
+    """Sizes as float8_e8m0fnu rounds them below its second number (ml_dtypes' versions differ there)."""
+    return np.where(a <= np.float32(2.0**-127), np.float32(2.0**-127), np.maximum(a, np.float32(2.0**-126)))
+
+
 # float8 types into which torch casts otherwise than ml_dtypes: float8_e4m3fn has no infinity and takes its largest number,
 # float8_e8m0fnu has neither sign nor zero.
 _SATURATED = {
     np.dtype(ml_dtypes.float8_e4m3fn): lambda a: np.clip(a, -448, 448),
-    np.dtype(ml_dtypes.float8_e8m0fnu): lambda a: np.maximum(np.abs(a), np.float32(2.0**-127)),
+    np.dtype(ml_dtypes.float8_e8m0fnu): lambda a: _powers(np.abs(a)),
 }
 
 
