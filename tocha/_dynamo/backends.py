@@ -106,8 +106,8 @@ def _by_sizes(gm: Any, compiler: Any) -> Callable[..., Any]:
         shapes = tuple([t._a.shape for t in inputs])
         found = made.get(shapes)
         if found is None:
-            while len(made) >= _MOST_SIZES:
-                made.pop(next(iter(made)), None)
+            for oldest in list(made)[: max(0, len(made) + 1 - _MOST_SIZES)]:  # a list: other threads may add to it
+                made.pop(oldest, None)
             with journal.about(subject):
                 found = made[shapes] = _ahead(gm, list(inputs), compiler)
         return found(*inputs)

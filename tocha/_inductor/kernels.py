@@ -180,8 +180,8 @@ def build_reduction(name: str, node: Node, has_memory: Callable[[Node, Access], 
     kept = [1 if d in dims else n for d, n in enumerate(loop)]
     out = tuple(0 if d in dims else s for d, s in enumerate(contiguous(tuple(kept))))
     steps = [a.steps for _, a in elements.arrays]
-    for pick in elements.picks:
-        raise Wraps(pick)
+    if elements.picks:
+        raise Wraps(elements.picks[0])
     plan = reduce.plan(loop, steps, out, dims) if steps and not elements.hard else None
     if plan is None:
         make_extern(node)

@@ -1,6 +1,6 @@
 """What graph nodes are to the compiler, and their elements as expressions.
 
-    loop    pointwise rules, casts, copies, choices, fills: an expression at any index; costs nothing until it is stored
+    loop    pointwise rules, casts, copies, choices, fills, picks: an expression at any index; costs nothing until it is stored
     window  a view: another access to its operand
     reduce  a reduction whose operand is an expression
     put     its operand's array, with a window of it stored over

@@ -87,15 +87,10 @@ def settled(result: Any, operands: Sequence[Any], xp: Any, common: Any = None) -
     want = result_strides(result.shape, result.dtype.itemsize, operands, common)
     if result.strides == want:
         return result
-    if isinstance(result, MetaArray):
-        return result.with_strides(want)
-    if any(n > 1 and have != wanted for n, have, wanted in zip(result.shape, result.strides, want, strict=True)):
-        order = sorted(range(result.ndim), key=lambda d: -want[d])
-        new = xp.empty(tuple([result.shape[d] for d in order]), result.dtype)
-        flat = xp.restride(new, result.shape, want)
-        flat[...] = result
-        return flat
-    return xp.restride(result, result.shape, want)
+    laid = _laid(result, want)
+    if isinstance(laid, MetaArray):
+        return laid.with_strides(want)
+    return laid if laid.strides == want else xp.restride(laid, laid.shape, want)
 
 
 #: Primitives whose results are row-major in torch whatever their inputs are (`sum` and `mean` see to it themselves); those in the second

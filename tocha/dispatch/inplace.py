@@ -20,12 +20,10 @@ from tocha.backends.lazy import Lazy, resolved
 from tocha.device import device
 from tocha.dispatch.overlap import check_out, has_history, one_memory
 from tocha.dispatch.override import HOLLOW, INTERPRETERS, NO_DISPATCH, alias_as, in_memory
-from tocha.dispatch.promote import SMALL
+from tocha.dispatch.promote import REAL_NP, SMALL, WEAK
 from tocha.tensor import Tensor, View
 
 _ndarray = np.ndarray
-_REAL_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64))
-_STRAIGHT = _REAL_NP | {np.dtype(np.int32), np.dtype(np.int64)}
 _INF = float("inf")
 
 
@@ -109,7 +107,7 @@ def overwrite(target: Tensor, into: Callable[..., Any], args: tuple[Any, ...], k
     """Have the rule that `into` names write to the target's memory if all operands are CPU tensors of its type and shape, or
     numbers, and no gradient is recorded; otherwise change nothing and return False."""
     a = target._a
-    if target.__class__ is not Tensor or a.__class__ is not _ndarray or a.dtype not in _STRAIGHT or INTERPRETERS:
+    if target.__class__ is not Tensor or a.__class__ is not _ndarray or a.dtype not in WEAK or INTERPRETERS:
         return False
     if (state.grad and has_history(target)) or (target._vc is UNCOUNTED and not state.inference) or not a.flags.writeable or 0 in a.strides:
         return False
@@ -122,7 +120,7 @@ def overwrite(target: Tensor, into: Callable[..., Any], args: tuple[Any, ...], k
             if x is not target and one_memory(b, a):
                 return False
             arrays.append(b)
-        elif x is None or (-SMALL <= x <= SMALL if x.__class__ is int else x.__class__ is float and a.dtype in _REAL_NP and _fits(x)):
+        elif x is None or (-SMALL <= x <= SMALL if x.__class__ is int else x.__class__ is float and a.dtype in REAL_NP and _fits(x)):
             arrays.append(x)
         else:
             return False
@@ -130,7 +128,7 @@ def overwrite(target: Tensor, into: Callable[..., Any], args: tuple[Any, ...], k
         call = into(*arrays[: len(args)], **dict(zip(kwargs, arrays[len(args) :], strict=True)))
     except TypeError:
         return False  # the general way raises in words
-    if call is None or (a.dtype not in _REAL_NP and (call[0].promote == "float" or "integral" in call[0].refuse)):
+    if call is None or (a.dtype not in REAL_NP and (call[0].promote == "float" or "integral" in call[0].refuse)):
         return False
     rule, operands, params = call
     if a.size < rule.native_least or rule.by_kernel(operands, a.dtype, a.dtype, params, a) is None:

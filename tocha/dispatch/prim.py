@@ -464,7 +464,7 @@ def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict
     node.plan = plan
     node.saved = tuple(saved)
     node.order = next_order()
-    for _, number in plan.outputs:
+    for _, number in plan.outputs if len(outs) > 1 else ():
         if outs[number]._a.dtype.kind in "biu":  # indices, which know no node that could hear of changes
             node.output_versions = {**(node.output_versions or {}), number: (version_of(outs[number]), node.order)}
     if prim.fit:

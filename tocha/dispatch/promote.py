@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from tocha import dtypes
 from tocha.dtypes import FROM_NP, dtype, promote_types
 from tocha.tensor import Tensor
 
 _BEYOND = 1 << 64  # where torch's numbers end: integers from 2**63 on are taken as unsigned
 SMALL = 1 << 24  # Python integers up to this are exact in float32
+REAL_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64))
+WEAK = REAL_NP | {np.dtype(np.int32), np.dtype(np.int64)}  # types that a small Python number leaves as they are
 
 
 def result_type(operands: Iterable[Any]) -> dtype:

@@ -19,10 +19,10 @@ from tocha.dispatch import override
 from tocha.dispatch.overlap import check_in_place, has_history, one_memory
 from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function
 from tocha.dispatch.prim import ARGUMENT, OUTPUT, Plan, record, record_two
-from tocha.dispatch.promote import SMALL, common_dtype
+from tocha.dispatch.promote import REAL_NP, SMALL, WEAK, common_dtype
 from tocha.dispatch.registry import as_number, name_it
 from tocha.dtypes import HALF, dtype
-from tocha.prims.pointwise import BOOL_NP, NUMBERS, REAL_NP, WEAK, Pointwise, broadcast_shapes
+from tocha.prims.pointwise import BOOL_NP, NUMBERS, Pointwise, broadcast_shapes
 from tocha.tensor import Tensor, mark, wrap
 
 _ndarray, _asarray, _new = np.ndarray, np.asarray, object.__new__

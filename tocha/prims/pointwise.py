@@ -24,7 +24,7 @@ from tocha.dispatch import override
 from tocha.dispatch.bind import one_device, unusual
 from tocha.dispatch.override import INTERPRETERS
 from tocha.dispatch.prim import Prim, record
-from tocha.dispatch.promote import common_dtype
+from tocha.dispatch.promote import REAL_NP, common_dtype
 from tocha.dispatch.registry import add_spellings
 from tocha.dtypes import HALF, dtype
 from tocha.tensor import Tensor, wrap
@@ -32,8 +32,6 @@ from tocha.tensor import Tensor, wrap
 _ndarray, _asarray, _new = np.ndarray, np.asarray, object.__new__
 _FLOAT32 = np.dtype(np.float32)
 _ARITHMETIC_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
-REAL_NP = frozenset(np.dtype(t) for t in (np.float32, np.float64))
-WEAK = REAL_NP | {np.dtype(np.int32), np.dtype(np.int64)}  # types that a small Python number leaves as they are
 _COMPLEX_NP = _ARITHMETIC_NP - REAL_NP
 BOOL_NP = np.dtype(np.bool_)
 _INTEGER_NP = frozenset(np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64, np.uint8))
