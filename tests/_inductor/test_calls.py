@@ -91,6 +91,57 @@ def test_a_small_layer_fuses_its_bias() -> None:
     assert call.forward.code.count("finish") == 2 and not call.forward.wrapper.kernels  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("rows", [(1,), (5,), (16,), (2, 9), (400,)])
+def test_products_that_share_their_right_factor_pack_it_once(rows: tuple[int, ...], dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    x, w = (torch.from_numpy(rng.standard_normal(s).astype(dtype) / 16).requires_grad_() for s in ((*rows, 160), (160, 160)))
+
+    def steps(x: Any, w: Any) -> list[Any]:
+        for _ in range(3):
+            x = torch.tanh(F.linear(x, w) + x)
+        return [x.sum()]
+
+    call = runtime.compile(steps, [x, w], compile_graph)
+    torch.testing.assert_close(grads(call, x, w), grads(steps, x, w))
+    forward, backward = call.forward.code, call.backward.made.code  # type: ignore[attr-defined]
+    assert (forward.count("= pack("), backward.count("= pack(")) == ((0, 0) if rows == (1,) else (1, 1))
+    assert forward.count("packed_x1 = None") == forward.count("= pack(")
+
+
+def test_a_factor_is_packed_for_each_way_it_is_read() -> None:
+    x, w = torch.randn(7, 3 * 160), torch.randn(160, 160)
+
+    def steps(x: Any, w: Any) -> list[Any]:
+        h = x[:, :160] @ w + x[:, 160:320] @ w.t() + (x[:, 320:] @ w).cos() + x[:, ::3] @ w.t()
+        w = w * 2  # another value, read once
+        return [h @ w]
+
+    with torch.no_grad():
+        call = runtime.compile(steps, [x, w], compile_graph)
+        torch.testing.assert_close(call(x, w), steps(x, w), rtol=1e-4, atol=1e-2)
+    assert call.forward.code.count("= pack") == 2  # type: ignore[attr-defined]
+
+
+def test_short_products_and_threads_share_a_packed_factor() -> None:
+    before, short, long, w = torch.get_num_threads(), torch.randn(6, 256), torch.randn(300, 256), torch.randn(256, 256)
+
+    def both(short: Any, long: Any, w: Any) -> list[Any]:
+        return [short @ w, (long @ w).relu()]
+
+    with torch.no_grad():
+        call, want = runtime.compile(both, [short, long, w], compile_graph), both(short, long, w)
+        found = []
+        try:
+            for threads in (1, 2):
+                torch.set_num_threads(threads)
+                found.append(call(short, long, w))
+        finally:
+            torch.set_num_threads(before)
+    torch.testing.assert_close(found[0], want)
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True)) and call.forward.code.count("= pack") == 1  # type: ignore[attr-defined]
+
+
 def test_what_is_row_major() -> None:
     from tocha.backends.meta import MetaArray
     from tocha.fx import Graph

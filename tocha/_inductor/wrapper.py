@@ -57,6 +57,11 @@ class _Writer:
         self.varying = bool(graph.meta.get("varying"))
         self.outputs = {n for n in plan.outputs if n is not None}
         self.last = self._last_uses()
+        self.packed: dict[Any, str] = {}
+        self.shared: dict[Any, list[Node]] = {}  # products by their right factor
+        for item in plan.items:
+            if isinstance(item, Extern) and (factor := products.shared_factor(item.node)) is not None:
+                self.shared.setdefault(factor, []).append(item.node)
 
     def write(self) -> Wrapper:
         for n in self.placeholders:
@@ -67,7 +72,7 @@ class _Writer:
                 self._loops(item)
             elif isinstance(item, Reduction):
                 self._reduction(item)
-            elif self._short_product(item):
+            elif self._straight_product(item):
                 pass
             elif item.loops is not None:
                 self._product(item)
@@ -82,10 +87,14 @@ class _Writer:
         source = "def forward(inputs):\n" + "".join(f"    {line}\n" for line in body)
         return Wrapper(source, self.names, self.kernels, [(n.name, n.meta["val"].strides) for n in self.placeholders])
 
-    def _global(self, wish: str, value: Any) -> str:
+    def _unused(self, wish: str) -> str:
         name, number = wish, 1
         while name in self.names or name in self.taken:
             name, number = f"{wish}_{number}", number + 1
+        return name
+
+    def _global(self, wish: str, value: Any) -> str:
+        name = self._unused(wish)
         self.names[name] = value
         return name
 
@@ -204,27 +213,47 @@ class _Writer:
             self._allocate(n)
         return list(item.fused.stored)
 
-    def _short_product(self, item: Extern) -> bool:
-        """Call a product straight, if it is short enough."""
-        if not products.is_short(item.node):
+    def _straight_product(self, item: Extern) -> bool:
+        """Call a product straight, if it is short enough or its right factor is packed for several."""
+        group = self.shared.get(products.shared_factor(item.node), [])
+        shared, short, joined = products.pays_packing(group), products.is_short(item.node), item.fused is not None
+        if not shared and not short:
             return False
         found = [view_of(n, self.plan.memory.__contains__) for n in item.node.args]
         accesses = [
             Access(own_of(n), 0) if base is n else access for n, (base, access) in zip(item.node.args, found, strict=True)
         ]
-        direct = products.direct(item.node, accesses, item.fused is not None)
+        direct = products.direct_packed(item.node, accesses, joined) if shared else None
+        packed = "" if direct is None else self._packed(item.node)
+        if direct is None and short:
+            direct = products.direct(item.node, accesses, joined)
         if direct is None:
             return False
-        stored, held = self._stored(item), [self._held(name, value) for name, value in direct.held.items()]
+        stored = self._stored(item)
+        held = [packed if value is None else self._held(name, value) for name, value in direct.held.items()]
         given = [self.known[n] for n in (stored[0], *[base for base, _ in found])]
         finish, others = "0", list[str]()
         if item.fused is not None:
             finish = self._held("finish", epilogues.hole(item).finish)
             others = [self.known[n] for n in (*stored, *item.fused.operands)]
         name = self._held(f"call_{item.node.name}", direct.builtin)
-        arguments = [*given, *held, finish, self._held("work", direct.work), *others]
+        work = "None" if direct.work is None else self._held("work", direct.work)
+        arguments = [*given, *held, finish, work, *others]
         self.lines.append(f"{name}({', '.join(arguments)})")
+        if packed and group[-1] is item.node:
+            self.lines.append(f"{packed} = None")
         return True
+
+    def _packed(self, node: Node) -> str:
+        """The right factor of a product, packed here for all that share it if no product did so before."""
+        factor = products.shared_factor(node)
+        assert factor is not None
+        name = self.packed.get(factor)
+        if name is None:
+            name = self.packed[factor] = self._unused(f"packed_{factor[0].name}")
+            self.taken.add(name)
+            self.lines.append(f"{name} = {self._global('pack', products.packing(node))}({self._array(factor[0])})")
+        return name
 
     def _held(self, wish: str, value: Any) -> str:
         """The name of a global, one for each object."""

@@ -33,7 +33,7 @@ NAMES = {np.dtype(t): n for t, n in (
 _COMPUTED = {"f64": np.dtype(np.float64), "i64": np.dtype(np.int64), "i32": np.dtype(np.int32)}
 _FLOAT32 = np.dtype(np.float32)
 _OF_BLAS = frozenset((_FLOAT32, np.dtype(np.float64)))
-_MOST_PACKED = 1 << 25  # words of a packed right factor; larger ones are taken a range of columns at a time
+MOST_PACKED = 1 << 25  # words of a packed right factor; larger ones are taken a range of columns at a time
 Shape = tuple[int, ...]
 
 
@@ -254,7 +254,7 @@ def _plan(name: Any, a: Any, b: Any, finish: bool, slots: int) -> Any:
     steps = [tuple([s // item for s in x.strides[-2:]]) for x in (a, b)]
     offsets = np.stack([starts(x, lead, item) for x in (a, b)], axis=-1)
     spec = spec_of(name)
-    width = n if count > 1 else max(1 << 10, _MOST_PACKED // k >> 10 << 10)
+    width = n if count > 1 else max(1 << 10, MOST_PACKED // k >> 10 << 10)
     ranges = []
     for start in range(0, n, width):
         stop = min(n, start + width)
