@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from tocha.backends import native
+from tocha.backends import _native_random, native
 from tocha.inductor import jit
 from tocha.rng import box_muller
+from tocha.rng.mt19937 import MT19937
 
 
 @pytest.mark.skipif(not jit.has_fma(), reason="this CPU rounds x * y + z twice")
@@ -18,7 +19,7 @@ def test_normals_have_the_same_bits(monkeypatch: pytest.MonkeyPatch, mean: float
     want, got = u.copy(), u.copy()
     monkeypatch.setattr(box_muller, "kernel", None)
     box_muller.normal_blocks32(want, mean, std)
-    assert native._normal_blocks(got, np.float32(mean), np.float32(std))
+    assert _native_random.transform(got, np.float32(mean), np.float32(std))
     np.testing.assert_array_equal(got.view(np.int32), want.view(np.int32))
 
 
@@ -35,4 +36,7 @@ def test_few_normals_load_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(native, "LEAST", {**native.LEAST, "row": 4096})
     monkeypatch.setattr(native, "inductor", _Absent())
-    assert not native._normal_blocks(np.full(64, 0.5, np.float32), 0.0, 1.0)
+    monkeypatch.setattr(_native_random, "_known", {})
+    monkeypatch.setattr(_native_random, "_count", 0)
+    assert not _native_random.draw("uniform32", MT19937(1), np.empty(8, np.float32), 2.0**-24, 0.0, 2.0, 0.0)
+    assert not _native_random.transform(np.full(64, 0.5, np.float32), 0.0, 1.0)

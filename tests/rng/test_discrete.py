@@ -26,7 +26,7 @@ def test_both_ways_to_shuffle_agree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_huge_permutations_insert_inside_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discrete, "_UNIFORM_64_FROM", 2)
+    monkeypatch.setattr(discrete, "UNIFORM_64_FROM", 2)
     order: list[int] = []
     engine = MT19937(4)
     for i in range(50):

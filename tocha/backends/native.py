@@ -19,7 +19,6 @@ import numpy as np
 from tocha.backends import _cpu_memory
 from tocha.backends.strides import in_rows
 from tocha.dtypes import HALF_NP
-from tocha.rng import box_muller
 
 # From how many elements on a kernel is faster than NumPy, measured on 2 cores. "ufunc": one NumPy loop, which is vectorised; "function": one
 # loop of a function such as exp; "rule": several loops; "half": NumPy computes half types one by one, or casts; "reduce": reductions;
@@ -479,25 +478,6 @@ def resampling() -> Any:
     from tocha.backends import _native_taps
 
     return _native_taps
-
-
-def _normal_blocks(u: Any, mean: float, std: float) -> bool:
-    """`box_muller.normal_blocks32` on a kernel; False where its bits would be others, and for few before the compiler is there: they have
-    the same bits, so that it needn't be loaded for them."""
-    there = u.size >= LEAST["row"] or (inductor.cache_info().currsize and LEAST["row"] < 1 << 62)
-    modules = inductor() if there and u.flags.c_contiguous else None
-    if modules is None:
-        return False
-    from tocha.inductor import jit, normal
-
-    builtin = built("normal", lambda: modules.entry.build(normal.make(), 512)) if jit.has_fma() else None
-    if builtin is None:
-        return False
-    builtin(u, u, mean, std, u.size // box_muller.BLOCK)
-    return True
-
-
-box_muller.kernel = _normal_blocks
 
 
 @functools.cache

@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
+from tocha.autograd.graph import UNCOUNTED, version_of
 from tocha.autograd.mode import state
-from tocha.backends import for_device, namespace
+from tocha.backends import cpu, for_device, namespace
+from tocha.device import CPU
 from tocha.device import device as Device
 from tocha.dispatch.inplace import assign, check_writable, mutated
-from tocha.dispatch.override import in_memory, stacks
+from tocha.dispatch.overlap import has_history
+from tocha.dispatch.override import INTERPRETERS, NO_DISPATCH, in_memory, stacks
 from tocha.dispatch.vmap import batched, drawing, off
 from tocha.dtypes import dtype as DType
 from tocha.ops.creation import make
@@ -25,6 +28,18 @@ from tocha.tensor import Tensor, wrap
 Shape = tuple[int, ...]
 # Draws `count` values of a NumPy type; `contiguous` tells whether the target is. The arrays of parameters that are given come last.
 Draw = Callable[..., np.ndarray]
+
+
+class ByKernel:
+    """A draw that a kernel can do too, with the same values: `into(engine, array)` fills a dense array and returns True, or changes nothing."""
+
+    __slots__ = ("draw", "into")
+
+    def __init__(self, draw: Draw, into: Callable[[Any, Any], bool] | None) -> None:
+        self.draw, self.into = draw, into
+
+    def __call__(self, *args: Any) -> np.ndarray:
+        return self.draw(*args)
 
 _CPP = {
     "bool": "bool", "uint8": "unsigned char", "int8": "signed char", "int16": "short int", "int32": "int",
@@ -37,6 +52,10 @@ INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 def fresh(shape: Shape, dtype: DType, device: Device, generator: Generator | None, name: str, draw: Draw, *given: Any) -> Tensor:
     """A new contiguous tensor of random values; `given`: arrays that `draw` reads."""
+    if draw.__class__ is ByKernel and draw.into is not None and device is CPU and not INTERPRETERS and for_device(CPU) is cpu:
+        array = np.empty(shape, dtype.np)
+        if array.size and draw.into(engine_for(generator, CPU, name), array):
+            return wrap(array)
     level = drawing(name) if stacks.interpreters else None
     if level is not None:
         with off(level):
@@ -58,6 +77,8 @@ def fill(
     target: Tensor, generator: Generator | None, name: str, draw: Draw, at_once: bool = False, given: tuple[Any, ...] = ()
 ) -> Tensor:
     """Overwrite `target` with random values; `at_once` where draws don't simply follow one another."""
+    if draw.__class__ is ByKernel and straight(target, generator, name, draw):
+        return target
     check_writable(target, name)
     if not in_memory(target):
         example = make(tuple(target._a.shape), target.dtype, target.device)
@@ -69,6 +90,19 @@ def fill(
     overwrite(target, generator, name, draw, at_once, given)
     mutated(target, None, name)
     return target
+
+
+def straight(target: Tensor, generator: Generator | None, name: str, draw: ByKernel) -> bool:
+    """Whether a kernel drew into the target's memory: a tensor of its own array there, and nothing recorded."""
+    a = target._a
+    if draw.into is None or INTERPRETERS or a.__class__ is not np.ndarray or target.__class__ not in NO_DISPATCH:
+        return False
+    if target._vc is UNCOUNTED or (state.grad and has_history(target)) or not a.size or not a.flags.c_contiguous or not a.flags.writeable:
+        return False
+    if not draw.into(engine_for(generator, CPU, name), a):
+        return False
+    version_of(target).bump(name)
+    return True
 
 
 def overwrite(

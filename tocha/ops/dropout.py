@@ -6,6 +6,7 @@ Xu et al. 2015 (RReLU), Jang et al. 2016 (Gumbel softmax). torch docs: torch.nn.
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from typing import Any
@@ -14,16 +15,18 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.autograd.mode import no_grad
-from tocha.backends import namespace
-from tocha.device import contiguous_format
+from tocha.backends import _native_random, namespace
+from tocha.device import CPU, contiguous_format
+from tocha.dispatch.override import INTERPRETERS
 from tocha.dispatch.prim import tie
 from tocha.dispatch.registry import NAMESPACES, op
-from tocha.ops._sampling import fresh, overwrite, refuse
+from tocha.ops._sampling import ByKernel, fresh, overwrite, refuse
 from tocha.ops.arguments import check_tensor
 from tocha.ops.creation import empty_like, zeros_like
 from tocha.rng import continuous, discrete
 from tocha.tensor import Tensor
 
+_mul = NAMESPACES["torch"]["mul"]
 _ALPHA = 1.7580993408473766  # scale * alpha of SELU
 
 
@@ -38,12 +41,7 @@ def _keep(input: Tensor, p: float, feature: bool, scale: Any) -> Tensor:
         refuse("bernoulli_scalar_cpu_", input.dtype)
     if not input.dtype.is_floating_point:
         raise RuntimeError(f"dropout: result type float32 can't be cast to the desired output type {input.dtype}")
-    value = input.dtype.np.type(scale)
-
-    def draw(engine: Any, count: int, np_dtype: Any, contiguous: bool) -> np.ndarray:
-        kept = discrete.bernoulli(engine, count, 1.0 - p)
-        return kept.astype(np_dtype) if scale == 1 else np.multiply(kept, value, dtype=np_dtype)
-
+    draw = _draw(p, input.dtype, scale)
     shape = input._a.shape
     if feature:
         if input.ndim < 2:
@@ -54,6 +52,18 @@ def _keep(input: Tensor, p: float, feature: bool, scale: Any) -> Tensor:
     return fresh(shape, input.dtype, input.device, None, "dropout", draw)
 
 
+@functools.lru_cache(256)
+def _draw(p: float, dtype: dtypes.dtype, scale: Any) -> ByKernel:
+    value = dtype.np.type(scale)
+
+    def draw(engine: Any, count: int, np_dtype: Any, contiguous: bool) -> np.ndarray:
+        kept = discrete.bernoulli(engine, count, 1.0 - p)
+        return kept.astype(np_dtype) if scale == 1 else np.multiply(kept, value, dtype=np_dtype)
+
+    return ByKernel(draw, _native_random.bernoulli(dtype.np, 1.0 - p, float(value)))
+
+
+@functools.lru_cache(256)
 def _inverse(p: float, dtype: dtypes.dtype) -> Any:
     """1 / (1 - p) rounded once, in the type torch divides in."""
     work = np.float64 if dtype is dtypes.float64 else np.float32
@@ -117,7 +127,17 @@ def _ones_mask(input: Tensor) -> Tensor:
     return empty_like(input.detach(), dtype=dtypes.bool_).fill_(True)
 
 
-@op("F", name="dropout")
+def _short_dropout(input: Any, p: Any = 0.5, training: bool = True, inplace: bool = False) -> Tensor | None:
+    """Of a dense float32 tensor on the CPU, in training."""
+    if input.__class__ is not Tensor or p.__class__ is not float or not 0 < p < 1 or training is not True or inplace:
+        return None
+    a = input._a
+    if a.__class__ is not np.ndarray or a.dtype.char != "f" or not a.size or not a.flags.c_contiguous or INTERPRETERS:
+        return None
+    return _mul(input, fresh(a.shape, dtypes.float32, CPU, None, "dropout", _draw(p, dtypes.float32, _inverse(p, dtypes.float32))))
+
+
+@op("F", name="dropout", short=_short_dropout)
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """In training, zero elements with probability `p` and scale the rest by 1/(1-p)."""
     if p < 0 or p > 1:

@@ -15,12 +15,15 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.autograd.mode import no_grad, state
-from tocha.device import preserve_format, strided
+from tocha.backends import _native_random
+from tocha.device import CPU, Size, get_default_device, preserve_format, strided
 from tocha.dispatch.inplace import device_of_out, resize_output
+from tocha.dispatch.override import PLAIN
 from tocha.dispatch.registry import op
 from tocha.dtypes import dtype as DType
 from tocha.ops._sampling import (
     INT64_MIN,
+    ByKernel,
     Draw,
     check_in_range,
     fill,
@@ -29,6 +32,7 @@ from tocha.ops._sampling import (
     overwrite,
     refuse,
     require_float,
+    straight,
 )
 from tocha.ops.arguments import check_dtype, check_sizes, check_tensor, shape_of, to_device
 from tocha.ops.creation import empty_like
@@ -38,12 +42,13 @@ from tocha.rng import continuous, discrete
 from tocha.tensor import Tensor
 
 Shape = tuple[int, ...]
+_SEQUENCES, _NUMBERS = (tuple, list, Size), (int, float)
 
 # ---- draws
 
 
 @functools.lru_cache(256)
-def _uniform(dtype: DType, low: float, high: float) -> Draw:
+def _uniform(dtype: DType, low: float, high: float) -> ByKernel:
     """Check the bounds and return how to draw; complex numbers draw both parts."""
     real = dtype.to_real()
     require_float("check_uniform_bounds", real)
@@ -57,12 +62,12 @@ def _uniform(dtype: DType, low: float, high: float) -> Draw:
             f"from={low:g} which result in to-from to exceed the limit"
         )
     if dtype.is_complex:
-        return lambda e, n, np_dtype, c: continuous.uniform(e, 2 * n, real.np, low, high).view(np_dtype)
-    return lambda e, n, np_dtype, c: continuous.uniform(e, n, np_dtype, low, high)
+        return ByKernel(lambda e, n, np_dtype, c: continuous.uniform(e, 2 * n, real.np, low, high).view(np_dtype), None)
+    return ByKernel(lambda e, n, np_dtype, c: continuous.uniform(e, n, np_dtype, low, high), _native_random.uniform(dtype.np, low, high))
 
 
 @functools.lru_cache(256)
-def _normal(dtype: DType, mean: float, std: float) -> Draw:
+def _normal(dtype: DType, mean: float, std: float) -> ByKernel:
     if not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
     real = dtype.to_real()
@@ -75,13 +80,13 @@ def _normal(dtype: DType, mean: float, std: float) -> Draw:
         sample = continuous.normal if contiguous else continuous.normal_serial
         return sample(engine, parts * count, real.np, mean, deviation).view(np_dtype)
 
-    return draw
+    return ByKernel(draw, _native_random.normal(dtype.np, mean, std))
 
 
 @functools.lru_cache(256)
-def _integers(dtype: DType, low: int, high: int | None) -> Draw:
+def _integers(dtype: DType, low: int, high: int | None) -> ByKernel:
     first, span = integer_span(low, high, dtype)
-    return lambda e, n, np_dtype, c: discrete.integers(e, n, np_dtype, first, span)
+    return ByKernel(lambda e, n, np_dtype, c: discrete.integers(e, n, np_dtype, first, span), _native_random.integers(dtype.np, first, span))
 
 
 # ---- new tensors
@@ -117,6 +122,14 @@ def _sizes(size: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Any:
     return size
 
 
+def _plain_sizes(size: Any) -> bool:
+    """Whether these are sizes of a tensor on the CPU: whole numbers."""
+    for n in size:
+        if n.__class__ is not int or n < 0:
+            return False
+    return get_default_device() is CPU
+
+
 def _unit_factory(name: str, rule: Callable[[DType, float, float], Draw], doc: str) -> Any:
     def make(
         *size: Any, generator: Generator | None = None, out: Tensor | None = None, dtype: Any = None,
@@ -130,8 +143,13 @@ def _unit_factory(name: str, rule: Callable[[DType, float, float], Draw], doc: s
             requires_grad=requires_grad, given=given,
         )  # fmt: skip
 
+    def short(*size: Any) -> Tensor | None:
+        shape = size[0] if len(size) == 1 and size[0].__class__ in _SEQUENCES else size
+        dtype = dtypes.get_default_dtype()
+        return fresh(tuple(shape), dtype, CPU, None, name, rule(dtype, 0.0, 1.0)) if size and _plain_sizes(shape) else None
+
     make.__name__, make.__doc__ = name, doc
-    return op("torch", name=name)(make)
+    return op("torch", name=name, short=short)(make)
 
 
 def _unit_like(name: str, rule: Callable[[DType, float, float], Draw], doc: str) -> Any:
@@ -182,7 +200,17 @@ def _low_high(args: tuple[Any, ...], kwargs: dict[str, Any], name: str, more: tu
     return [low, high, *(found[m] for m in more)]
 
 
-@op("torch")
+def _short_randint(low: Any, high: Any = None, *size: Any) -> Tensor | None:
+    if not size:
+        low, high, size = 0, low, (high,)
+    if len(size) != 1 or size[0].__class__ not in _SEQUENCES or low.__class__ is not int or high.__class__ is not int:
+        return None
+    if not INT64_MIN <= low < high < 1 << 63:
+        return None
+    return fresh(tuple(size[0]), dtypes.int64, CPU, None, "randint", _integers(dtypes.int64, low, high)) if _plain_sizes(size[0]) else None
+
+
+@op("torch", short=_short_randint)
 def randint(
     *args: Any, generator: Generator | None = None, out: Tensor | None = None, dtype: Any = None,
     layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
@@ -214,7 +242,16 @@ def randint_like(
     return out.requires_grad_() if requires_grad else out
 
 
-@op("torch")
+_PERMUTATION = ByKernel(lambda e, size, np_dtype, c: discrete.permutation(e, size, np_dtype), _native_random.permutation)
+
+
+def _short_randperm(n: Any, *more: Any) -> Tensor | None:
+    if more or n.__class__ is not int or n < 0 or get_default_device() is not CPU:
+        return None
+    return fresh((n,), dtypes.int64, CPU, None, "randperm", _PERMUTATION)
+
+
+@op("torch", short=_short_randperm)
 def randperm(
     n: int, *, generator: Generator | None = None, out: Tensor | None = None, dtype: Any = None,
     layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
@@ -232,7 +269,7 @@ def randperm(
                 raise RuntimeError(f"n cannot be greater than {limit} for {found.name} type.")
         elif count > dtypes.iinfo(found).max:
             raise RuntimeError(f"randperm: n={count} cannot be converted to type {found.name} without overflow")
-        return lambda e, size, np_dtype, c: discrete.permutation(e, size, np_dtype)
+        return _PERMUTATION
 
     return _new(
         "randperm", ((count,),), given or dtypes.int64, rule, generator=generator, out=out, layout=layout,
@@ -255,14 +292,25 @@ def _from_to(args: tuple[Any, ...], kwargs: dict[str, Any], name: str, default: 
     return given.get("from", default[0]), given.get("to", default[1])
 
 
-@op("method")
+def _short_fill(name: str, rule: Callable[[DType, float, float], ByKernel], first: float, second: float) -> Any:
+    """Of a plain tensor, by two numbers."""
+
+    def short(input: Any, a: Any = first, b: Any = second, *more: Any) -> Tensor | None:
+        if more or input.__class__ not in PLAIN or a.__class__ not in _NUMBERS or b.__class__ not in _NUMBERS:
+            return None
+        return input if straight(input, None, name, rule(input.dtype, a, b)) else None
+
+    return short
+
+
+@op("method", short=_short_fill("uniform_", _uniform, 0.0, 1.0))
 def uniform_(input: Tensor, *args: Any, generator: Generator | None = None, **kwargs: Any) -> Tensor:
     """Fill from the uniform distribution on [from=0, to=1) (torch docs: Tensor.uniform_)."""
     low, high = _from_to(args, kwargs, "uniform_", (0.0, 1.0))
     return fill(input, generator, "uniform_", _uniform(input.dtype, _float(low), _float(high)))
 
 
-@op("method")
+@op("method", short=_short_fill("normal_", _normal, 0.0, 1.0))
 def normal_(input: Tensor, mean: Any = 0.0, std: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill from a normal distribution (torch docs: Tensor.normal_)."""
     return fill(input, generator, "normal_", _normal(input.dtype, _float(mean), _float(std)))

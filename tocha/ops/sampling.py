@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
-from tocha.backends import cpu, namespace
+from tocha.backends import _native_random, cpu, namespace
 from tocha.device import contiguous_format
 from tocha.dispatch.inplace import resize_output
-from tocha.dispatch.override import in_memory
+from tocha.dispatch.override import PLAIN, in_memory
 from tocha.dispatch.registry import op
-from tocha.ops._sampling import fill, fresh, overwrite, refuse, require_float
+from tocha.ops._sampling import ByKernel, fill, fresh, overwrite, refuse, require_float, straight
 from tocha.ops.arguments import check_tensor
 from tocha.ops.creation import empty_like
 from tocha.ops.random import rand_like, track
@@ -38,7 +38,7 @@ def _bernoulli_scalar(target: Tensor, p: float) -> Any:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
     if target.dtype not in _BERNOULLI:
         refuse("bernoulli_scalar_cpu_", target.dtype)
-    return lambda e, n, np_dtype, c: discrete.bernoulli(e, n, p).astype(np_dtype)
+    return ByKernel(lambda e, n, np_dtype, c: discrete.bernoulli(e, n, p).astype(np_dtype), _native_random.bernoulli(target._a.dtype, p))
 
 
 def _bernoulli_tensor(target: Tensor, p: Tensor) -> Any:
@@ -59,7 +59,14 @@ def _bernoulli_tensor(target: Tensor, p: Tensor) -> Any:
     return draw
 
 
-@op("method")
+def _short_bernoulli(input: Any, p: Any = 0.5, *more: Any) -> Tensor | None:
+    """Of a plain tensor, by a number."""
+    if more or input.__class__ not in PLAIN or p.__class__ is not float:
+        return None
+    return input if straight(input, None, "bernoulli_", _bernoulli_scalar(input, p)) else None
+
+
+@op("method", short=_short_bernoulli)
 def bernoulli_(input: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fill with 0 and 1; `p` is the chance of 1, a number or a tensor (torch docs: Tensor.bernoulli_)."""
     if isinstance(p, Tensor):

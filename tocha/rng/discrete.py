@@ -15,7 +15,7 @@ from tocha.rng.continuous import narrow, uniform32, uniform64
 from tocha.rng.mt19937 import MT19937
 
 _WIDE_RANGE: Final = 1 << 28  # from here on 32-bit words would be visibly skewed, so torch draws 64 bits
-_UNIFORM_64_FROM: Final = 0xFFFF_FFFF // 20
+UNIFORM_64_FROM: Final = 0xFFFF_FFFF // 20
 _MASK53: Final = np.uint64((1 << 53) - 1)
 _LASWP_FROM: Final = 20_000
 _LASWP_LOADED_FROM: Final = 200
@@ -69,7 +69,7 @@ def integers_of_dtype(engine: MT19937, count: int, dtype: np.dtype[Any]) -> np.n
 
 def permutation(engine: MT19937, count: int, dtype: np.dtype[Any]) -> np.ndarray:
     """A random permutation of range(count): Fisher–Yates from the front."""
-    if count >= _UNIFORM_64_FROM:
+    if count >= UNIFORM_64_FROM:
         return _inside_out(engine, count, dtype)
     if count < 2:
         return cast(np.arange(count), dtype)

@@ -6,6 +6,7 @@ the same once seeded with Knuth's recurrence; `numpy.random` is imported at the 
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -49,7 +50,7 @@ def nondeterministic_seed() -> int:
 class MT19937:
     """One random stream: 32- and 64-bit draws, the Box–Muller spare, and torch's 5056-byte state."""
 
-    __slots__ = ("_bits", "_fresh", "_legacy", "next_double", "next_float", "seed")
+    __slots__ = ("_bits", "_fresh", "_legacy", "_words", "next_double", "next_float", "seed")
 
     seed: int
     next_double: float | None
@@ -57,6 +58,7 @@ class MT19937:
     _bits: BitGenerator | None
     _legacy: RandomState | None
     _fresh: bool
+    _words: np.ndarray
 
     def __init__(self, seed: int = DEFAULT_SEED) -> None:
         self._bits = None
@@ -79,7 +81,16 @@ class MT19937:
         self._bits = BitGenerator(0)
         self._legacy = RandomState(self._bits)
         self._legacy.seed(self.seed & 0xFFFF_FFFF)
+        words = (ctypes.c_uint32 * (_WORDS + 1)).from_address(self._bits.ctypes.state_address)
+        self._words = np.frombuffer(memoryview(words), np.uint32)
         return self._bits
+
+    def memory(self) -> np.ndarray:
+        """The state for a kernel that draws: NumPy's own memory of the 624 words and the position in them."""
+        if self._bits is None:
+            self._start()
+        self._fresh = False
+        return self._words
 
     def draw32(self, count: int) -> np.ndarray:
         """The next `count` 32-bit words as uint32."""
