@@ -1,5 +1,6 @@
 """Linking of machine code."""
 
+import ctypes
 import subprocess
 import sys
 import textwrap
@@ -56,3 +57,25 @@ def test_elements_are_moved_in_half_vectors_where_those_are_faster(monkeypatch):
     rules = (("add", 2), ("relu", 1), ("exp", 1))
     assert kernels("znver4") == [1, 1, 0]
     assert kernels("sapphirerapids") == [0, 0, 0]
+
+
+def test_code_written_by_hand_is_inlined_where_it_says_so_and_computes_the_same() -> None:
+    text = """
+define internal i64 @square(i64 %x) alwaysinline {
+  %slot = alloca i64
+  store i64 %x, ptr %slot
+  %y = load i64, ptr %slot
+  %z = mul i64 %y, %x
+  ret i64 %z
+}
+define i64 @sum_of_squares(i64 %x, i64 %y) {
+  %a = call i64 @square(i64 %x)
+  %b = call i64 @square(i64 %y)
+  %c = add i64 %a, %b
+  ret i64 %c
+}
+"""
+    for by_hand in (False, True):
+        (address,) = jit.load(text, ("sum_of_squares",), {}, by_hand)
+        assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)(3, -4) == 25
+        assert b"square\0" not in jit.compile_object(text.replace("sum_of_squares", "sums"), by_hand)

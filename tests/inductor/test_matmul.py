@@ -118,7 +118,7 @@ def test_large_products_share_their_packed_factor(monkeypatch: pytest.MonkeyPatc
         x, y = ((z * 5 if dtype is np.int32 else z).astype(dtype)[:, :500] for z in (a, b))
         for left, right in ((x, np.asfortranarray(y)), (np.asfortranarray(x), y), (x[:, ::-1], y[::-1])):
             assert_product(products.multiply(left, right), left, right)
-    monkeypatch.setattr(products, "_MOST_PACKED", 1 << 17)
+    monkeypatch.setattr(products, "MOST_PACKED", 1 << 17)
     monkeypatch.setattr(native, "_remembered", {})
     assert products.multiply(a, b).tobytes() == whole.tobytes()  # a range of columns at a time
 
@@ -216,7 +216,7 @@ def test_epilogues_are_fused(m: int, layout: str, dtype: Any) -> None:
 def test_epilogues_of_ranges_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(2)
     a, b, bias, rest = (rng.standard_normal(s).astype("f") for s in ((450, 300), (300, 2100), (2100,), (450, 2100)))
-    monkeypatch.setattr(products, "_MOST_PACKED", 1 << 17)
+    monkeypatch.setattr(products, "MOST_PACKED", 1 << 17)
     monkeypatch.setattr(native, "_remembered", {})
     rule = Epilogue.of(lambda o, s, x, y: o.sub(o.add(s, x), y), "f32", "f32", (Operand("column", "f32"), Operand("full", "f32")))
     got = products.finished(a, b, products.hole(rule, a.dtype, (a.dtype,)), (bias, rest))

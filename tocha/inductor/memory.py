@@ -456,7 +456,7 @@ def addresses(base: Base) -> dict[str, int]:
     text = text.replace("SPREAD", str(SPREAD)).replace("i32 MAP,", f"i32 {_MAP[sys.platform]},").replace("HUGE", huge)
     symbols = dict(zip(("base_malloc", "base_calloc", "base_free"), base, strict=True))
     names = tuple(f"memory_{name}" for name in FUNCTIONS)
-    found = dict(zip(FUNCTIONS, jit.load(text, names, symbols), strict=True))
+    found = dict(zip(FUNCTIONS, jit.load(text, names, symbols, by_hand=True), strict=True))
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=ctypes.CFUNCTYPE(None)(found["reset"]))
     return found

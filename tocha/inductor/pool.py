@@ -352,7 +352,7 @@ def _text() -> str:
 def addresses() -> dict[str, int]:
     """The pool's functions by name; builds it on first use."""
     names = ("tocha_run", "tocha_set_threads", "tocha_reset")
-    found = dict(zip(names, jit.load(_text(), names, {}), strict=True))
+    found = dict(zip(names, jit.load(_text(), names, {}, by_hand=True), strict=True))
     set_threads: Any = ctypes.CFUNCTYPE(None, ctypes.c_int64)(found["tocha_set_threads"])
     reset: Any = ctypes.CFUNCTYPE(None)(found["tocha_reset"])
     reset()  # makes the mutex

@@ -30,4 +30,4 @@ def objects(runner: Any, target: Target) -> dict[str, bytes]:
 def product(spec: matmul.Spec, target: Target) -> bytes:
     """The object file of a matrix product's code."""
     with jit.targeting(target):
-        return jit.compile_object(entry.DECLARATIONS + matmul.code(spec))
+        return jit.compile_object(entry.DECLARATIONS + matmul.code(spec), by_hand=True)

@@ -164,7 +164,7 @@ def build(epilogue: Epilogue, compute: str, lanes: int) -> int:
 
     def make() -> int:
         text = module(finisher(epilogue, compute, lanes)).replace("define internal void @finish(", "define void @finish(")
-        return jit.load(text, ("finish",), {})[0]
+        return jit.load(text, ("finish",), {}, by_hand=True)[0]
 
     return memo.address(f"epilogue {epilogue!r} {compute} {lanes}", make)
 
