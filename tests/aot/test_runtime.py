@@ -126,6 +126,21 @@ def test_changing_a_saved_tensor_is_an_error() -> None:
         out.backward()
 
 
+def test_saving_a_tensor_made_in_inference_mode_is_an_error() -> None:
+    with torch.inference_mode():
+        b = torch.arange(3.0)
+    w = torch.ones(3, requires_grad=True)
+    call = compiled(lambda w, b: [(w * b).sum()], w, b)
+    with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
+        call(w, b)
+    bound = call.bind({1: b})
+    with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
+        bound(w)
+    with torch.no_grad():
+        assert call(w, b)[0].item() == 3
+    assert compiled(lambda w, b: [(w + b).sum()], w, b)(w, b)[0].item() == 6  # backward doesn't read it
+
+
 def test_backward_twice() -> None:
     w = torch.ones(3, requires_grad=True)
     out = compiled(lambda w: [(w * w).sum()], w)(w)[0]

@@ -141,3 +141,17 @@ def test_an_input_that_is_written_to_is_not_kept_alive_by_its_own_history() -> N
         assert watched() is None
     finally:
         gc.enable()
+
+
+def test_views_of_a_detached_result() -> None:
+    w = torch.ones(2, 2, requires_grad=True)
+
+    def f(w: Any) -> Any:
+        h = w.exp()
+        return h.detach(), h.sum(), h.detach().view(4)
+
+    h, total, flat = compiled(f)(w)
+    assert flat.untyped_storage().data_ptr() == h.untyped_storage().data_ptr()
+    (slope,) = torch.autograd.grad(total, w, create_graph=True)
+    (again,) = torch.autograd.grad(slope.sum(), w)
+    torch.testing.assert_close(again, w.detach().exp())

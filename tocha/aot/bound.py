@@ -71,6 +71,7 @@ class Bound:
             node = CompiledBackward(self.edges.filled(rest), numbers, self.wanted)
             node.made, node.rng = made, made.again.rng() if made.again.draws else None
             node.arrays, node.held = self.saved.part(rest), self.pairs.part(rest)
+            node.checked()
         arrays = made.forward(self.arrays.fill(rest)) if self.forward is None else self.forward([t._a for t in rest])
         return made.finish(() if made.plain else self.inputs_with(rest), arrays, node)
 

@@ -19,8 +19,8 @@ from tocha.aot import journal, run
 from tocha.aot.joint import Result, Traced, capture
 from tocha.aot.partition import partition
 from tocha.aot.twice import Again
-from tocha.autograd.graph import Node, Version, bump_all, check_unchanged, version_of
-from tocha.autograd.mode import no_grad, set_grad_enabled, state
+from tocha.autograd.graph import Node, Version, bump_all, check_saved, check_unchanged, version_of
+from tocha.autograd.mode import INFERENCE_USED, no_grad, set_grad_enabled, state
 from tocha.autograd.views import edge_of
 from tocha.backends import namespace
 from tocha.backends.meta import MetaArray
@@ -154,7 +154,7 @@ class Compiled:
         node.made, node.rng = self, self.again.rng()
         node.arrays = Filled([inputs[i]._a for i in self.saved_inputs])
         node.held = Filled([(version_of(inputs[i]), inputs[i]) for i in self.again.needed])
-        return node
+        return node.checked()
 
     def bind(self, fixed: dict[int, Tensor]) -> Bound:
         """The same for inputs some of which, by number, are always these tensors, their arrays, hooks and counters included."""
@@ -278,6 +278,13 @@ class CompiledBackward(Node):
     outputs_kept: Sequence[tuple[Version, Any]]
     rng: Any
     saved: Arrays | None
+
+    def checked(self) -> CompiledBackward:
+        """The node itself, if the inputs that backward reads are counted when they change: those made in inference mode aren't."""
+        if INFERENCE_USED:
+            held = self.held.whole()
+            check_saved([held[i] for i in self.made.checked])
+        return self
 
     def release(self) -> None:
         self.saved = self.rng = None

@@ -13,8 +13,8 @@ from tocha.amp.autocast_mode import autocast
 from tocha.aot import run
 from tocha.aot.joint import Traced
 from tocha.aot.partition import ancestors
-from tocha.autograd.graph import Node, Version, check_unchanged
-from tocha.autograd.mode import enable_grad, set_grad_enabled
+from tocha.autograd.graph import Node, Version, check_saved, check_unchanged
+from tocha.autograd.mode import INFERENCE_USED, enable_grad, set_grad_enabled
 from tocha.dispatch.autocast import current
 from tocha.tensor import Tensor, wrap
 
@@ -56,6 +56,7 @@ class Again:
                 f"torch.compile does not support double backward of this function: {self.refusal}. Call the function outside "
                 "torch.compile (torch._dynamo.disable) where create_graph=True is needed"
             )
+        check_saved([t for _, t in tensors] if INFERENCE_USED else ())
         for version, tensor in tensors:
             check_unchanged(version, node, tensor)
         known = dict(zip(self.needed, [t for _, t in tensors], strict=True))
@@ -89,6 +90,6 @@ class Again:
         for r, got in zip(traced.results, results, strict=True):
             if r.kind == "value":
                 outs[r.index] = got
-            elif r.kind == "value view":
+            elif r.kind == "value view" and got._view is not None:  # a view of what has no history needs no record
                 outs[r.index] = got._view.base
         return [*outs, *[seen[i] for i in traced.mutated]]
