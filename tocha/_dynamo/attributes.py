@@ -6,7 +6,6 @@ import collections
 import functools
 import sys
 import types
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from tocha._dynamo import calls
@@ -58,6 +57,8 @@ class Attributes(Interpreter):
     recorder: Recorder
 
     # Supplied by the tracer.
+    lacking: set[tuple[tuple[type, ...], str]]  # what was guarded to be in none of some classes
+
     def nested(self, fn: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         raise NotImplementedError
 
@@ -92,7 +93,10 @@ class Attributes(Interpreter):
         elif (id(obj), name) not in self.world.overlay and not isinstance(obj, Tensor):
             source.check(f"has no attribute {name}", LACKS, name)
 
-    def _check_classes_lack(self, classes: Iterable[type], name: str) -> None:
+    def _check_classes_lack(self, classes: tuple[type, ...], name: str) -> None:
+        if (classes, name) in self.lacking:
+            return
+        self.lacking.add((classes, name))
         for c in classes:
             if not calls.outside(c) and c.__module__ not in sys.stdlib_module_names and id(c) not in self.world.made:
                 self.world.constant(c).check(f"has no {name}", ABSENT, name)

@@ -53,6 +53,7 @@ class Tracer(Attributes):
         self.raised: dict[int, BaseException] = {}  # by the program, which may catch them
         self.entered: dict[int, Any] = {}  # autocasts from before, by ids of those entered for them
         self.layers: dict[int, Module] = {}  # made in the trace
+        self.lacking = set()
 
     # ---- running
 

@@ -28,6 +28,11 @@ def _type(dtype: Any) -> str:
     return f"{dtype.str} {dtype.name}"
 
 
+@functools.lru_cache(maxsize=4096)
+def _geometry(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> str:
+    return f"{shape} {strides} {_type(dtype)}"
+
+
 class _Unknown(Exception):
     """Something in a graph that words don't determine."""
 
@@ -116,7 +121,7 @@ class Part:
         value, kind, state = node.meta["val"], kind_of(node), (node in self.memory, node in self.values)
         if isinstance(value, tuple):
             raise _Unknown
-        own = f"{value.shape} {value.strides} {_type(value.dtype)}"
+        own = _geometry(value.shape, value.strides, value.dtype)
         if state == (True, False) and not root:
             self._lines[found] = f"array {own}"
         else:

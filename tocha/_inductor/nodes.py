@@ -51,7 +51,8 @@ def shape_of(node: Node) -> Shape:
 def own_of(node: Node) -> Shape:
     """The strides, in elements, of a node's memory."""
     value = node.meta["val"]
-    return tuple(s // value.itemsize for s in value.strides)
+    size = value.itemsize
+    return tuple([s // size for s in value.strides])
 
 
 def type_of(node: Node) -> str:

@@ -13,7 +13,7 @@ operand's shape as a store does, and what needs it follows: softmax and layer no
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tocha._inductor.access import Access, Shape, contiguous
@@ -182,10 +182,10 @@ class _Planner:
         if not inner:
             self._append(Reduction(node, found), self._makers(found), node)
             return
-        for number in range(len(self.items) - 1, -1, -1):
+        for number in self._free(self._needed(found, [])):
             loops = self.items[number]
             if isinstance(loops, Loops) and loops.shape == shape and loops.inner in (0, inner):
-                if self._fits(number, loops, found, node, []):
+                if self._fits(number, loops, found, node):
                     loops.inner = inner
                     loops.reductions.append(node)
                     self._join(number, node, found, [])
@@ -226,7 +226,7 @@ class _Planner:
         own = target.value is target.buffer
         found = reads(value, shape, self._has_memory) if own else self._reads(value, shape)
         after = after or []
-        for number in range(len(self.items) - 1, -1, -1):
+        for number in self._free(self._needed(found, after)):
             loops = self.items[number]
             if not isinstance(loops, Loops) or number in after:
                 continue
@@ -239,27 +239,39 @@ class _Planner:
                     here, put = reads(value, loops.shape, self._has_memory, place), Target(value, value, place)
                 except Wraps:
                     continue
-            if self._fits(number, loops, here, target.buffer, after):
+                if self._needed(here, after) >> number & 1:
+                    continue
+            if self._fits(number, loops, here, target.buffer):
                 loops.targets.append(put)
                 self._join(number, target.buffer, here, after)
                 return
         self._append(Loops(shape, [target], found), [*self._makers(found), *after], target.buffer)
 
-    def _fits(self, number: int, loops: Loops, found: dict[tuple[Node, Access], None], buffer: Node, after: list[int]) -> bool:
-        """Whether what reads `found`, runs after those items and writes `buffer` can be computed in the loops, and should be."""
-        makers: dict[int, list[tuple[Node, Access]]] = {self.made[n]: [] for n, _ in found if n in self.made}
-        for n, access in found:
-            if n in self.made:
-                makers[self.made[n]].append((n, access))
-        if not all(_inlinable(loops, n, access) for n, access in makers.get(number, ())):
-            return False
-        if any(self.before[d] >> number & 1 for d in (*makers, *after) if d != number):
+    def _needed(self, found: Iterable[tuple[Node, Access]], after: list[int]) -> int:
+        """The set (as bits) of items before the makers of `found` and those in `after`, which can't be joined by what needs these."""
+        bits = 0
+        for i in (*self._makers(found), *after):
+            bits |= self.before[i]
+        return bits
+
+    def _free(self, taken: int) -> Iterator[int]:
+        """The numbers of items that aren't in a set of bits, the latest first."""
+        left = ((1 << len(self.items)) - 1) & ~taken
+        while left:
+            number = left.bit_length() - 1
+            left ^= 1 << number
+            yield number
+
+    def _fits(self, number: int, loops: Loops, found: dict[tuple[Node, Access], None], buffer: Node) -> bool:
+        """Whether what reads `found` and writes `buffer`, and needs nothing that runs after the loops, should be computed in them."""
+        makes = [(n, access) for n, access in found if self.made.get(n) == number]
+        if not all(loops.computes(n, access) for n, access in makes):
             return False
         mine = {t.buffer for t in loops.targets}
         if any(n in mine for n, _ in loops.reads) or buffer in mine:
             return False
         count = len(loops.reads.keys() | found.keys()) + len(loops.targets) + len(loops.reductions)
-        return count < _MOST_ARRAYS and _related(loops, found, makers, number)
+        return count < _MOST_ARRAYS and (bool(makes) or _related(loops, found))
 
     def _reads(self, value: Node, shape: Shape) -> dict[tuple[Node, Access], None]:
         """What is read to have a value that is somebody else's operand: the value itself if it has memory."""
@@ -274,15 +286,17 @@ class _Planner:
         mine = set(loops.values)
         loops.__post_init__()
         loops.reads.update({at: None for at in found if at[0] not in mine})
-        needed = [i for i in (*self._makers(found), *after) if i != number]
-        bits = 0
-        for i in needed:
-            bits |= self.before[i] | (1 << i)
-        self.before[number] |= bits
+        bits = self.before[number]
+        for i in (*self._makers(found), *after):
+            if i != number:
+                bits |= self.before[i] | (1 << i)
+        self.made[made] = number
+        if bits == self.before[number]:
+            return
+        self.before[number] = bits
         for i, before in enumerate(self.before):
             if before >> number & 1:
-                self.before[i] |= self.before[number]
-        self.made[made] = number
+                self.before[i] |= bits
 
     def _drop_unread(self, items: list[Item]) -> None:
         """Values that only their own loops use are not stored; a reduction among no others is a kernel of its own kind."""
@@ -317,22 +331,15 @@ def arrays_of(item: Item) -> list[Node]:
     return list(dict.fromkeys(n for n, _ in item.reads))
 
 
-def _inlinable(loops: Loops, node: Node, access: Access) -> bool:
-    """Whether a value that the loops store can be used at this place without loading it."""
-    return loops.computes(node, access)
-
-
 def _reach(user: Node) -> int:
     """How many elements a user computes from the ones it reads: a reduction's or put's own operand counts as one to one."""
     value = user.meta.get("val")
     return 0 if value is None or isinstance(value, tuple) or kind_of(user) not in ("loop", "window") else int(value.size)
 
 
-def _related(
-    loops: Loops, found: dict[tuple[Node, Access], None], makers: dict[int, list[tuple[Node, Access]]], number: int
-) -> bool:
+def _related(loops: Loops, found: dict[tuple[Node, Access], None]) -> bool:
     """Whether merging saves memory traffic, or the loops are so small that a call saved counts."""
     small = 1
     for n in loops.shape:
         small *= n
-    return number in makers or bool(loops.reads.keys() & found.keys()) or small <= 16384
+    return bool(loops.reads.keys() & found.keys()) or small <= 16384

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tocha._inductor.decompose import decompose, rewrite
 from tocha._inductor.nodes import kind_of, own_of, prim_name, shape_of
 from tocha.aot import run
@@ -54,6 +56,7 @@ def _index_scatter(graph: Graph, node: Node) -> Node:
     return _call(graph, run.put, (zeros, node.args[0], whole.strides, part.shape, part.strides, part.offset), whole)
 
 
+_EXACT = frozenset((int, bool, str, type(None)))  # equal ones of one of these types are the same; 0.0 and -0.0 are not
 _REWRITES = {"cat": _cat, "index_scatter": _index_scatter}
 
 
@@ -72,16 +75,18 @@ def _merge_equal(graph: Graph) -> None:
 
 def _key(a: Any) -> Any:
     """Equal for equal arguments; numbers of other types or signs differ."""
+    if isinstance(a, Node):
+        return a
     if isinstance(a, (tuple, list)):
         return (a.__class__, *map(_key, a))
     if isinstance(a, dict):
         return tuple((k, _key(v)) for k, v in sorted(a.items()))
     if isinstance(a, slice):
         return ("slice", _key(a.start), _key(a.stop), _key(a.step))
-    if isinstance(a, Node):
-        return a
     if isinstance(a, run.Constant):
         return (id(a.array), a.array.__class__)
+    if a.__class__ in _EXACT or isinstance(a, np.dtype):
+        return (a.__class__, a)
     return (a.__class__, repr(a))
 
 

@@ -124,8 +124,10 @@ class _Flags:
     __slots__ = ("c_contiguous",)
 
     def __init__(self, a: MetaArray) -> None:
-        dense = contiguous_strides(a.shape, a.itemsize)
-        self.c_contiguous = all(n == 1 or have == want for n, have, want in zip(a.shape, a.strides, dense, strict=True))
+        step, self.c_contiguous = a.dtype.itemsize, True
+        for n, have in zip(reversed(a.shape), reversed(a.strides), strict=True):
+            self.c_contiguous = self.c_contiguous and (n == 1 or have == step)
+            step *= max(n, 1)
 
 
 class WrapperArray(MetaArray):
@@ -137,12 +139,11 @@ class WrapperArray(MetaArray):
 
 def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Row-major strides in bytes (sizes of 0 count as 1, as in torch)."""
-    strides = [0] * len(shape)
-    step = itemsize
-    for i in range(len(shape) - 1, -1, -1):
-        strides[i] = step
-        step *= max(shape[i], 1)
-    return tuple(strides)
+    strides, step = [], itemsize
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
 
 
 def dense_strides(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import copy
+import functools
 import keyword
 import re
 from collections.abc import Callable, Iterator
@@ -28,13 +29,10 @@ class Names:
 
     def take(self, wish: str) -> str:
         """`wish` made an identifier, with a number if it is taken."""
-        wish = re.sub(r"[^0-9a-zA-Z_]+", "_", wish) or "node"
-        if wish[0].isdigit():
-            wish = f"_{wish}"
-        if wish not in self._used and not keyword.iskeyword(wish) and wish not in _RESERVED:
+        wish, stem, free = _identifier(wish)
+        if free and wish not in self._used:
             self._used.add(wish)
             return wish
-        stem = re.sub(r"_\d+$", "", wish)
         number = self._next.get(stem, 0) + 1
         while f"{stem}_{number}" in self._used:
             number += 1
@@ -44,6 +42,20 @@ class Names:
 
 
 _RESERVED = frozenset((*dir(builtins), "self", "torch", "inf", "nan", "device", "dtype"))
+
+
+@functools.lru_cache(maxsize=4096)
+def _identifier(wish: str) -> tuple[str, str, bool]:
+    """`wish` made an identifier, what numbers are put to, and whether it may be used as it is."""
+    wish = re.sub(r"[^0-9a-zA-Z_]+", "_", wish) or "node"
+    if wish[0].isdigit():
+        wish = f"_{wish}"
+    return wish, re.sub(r"_\d+$", "", wish), not keyword.iskeyword(wish) and wish not in _RESERVED
+
+
+@functools.lru_cache(maxsize=4096)
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).strip("_").lower()
 
 
 class NodeList:
@@ -134,7 +146,7 @@ class Graph:
         if isinstance(target, str):
             return target.lstrip("*").replace(".", "_") if op != "output" else "output"
         name = getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__
-        return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", str(name)).strip("_").lower()
+        return _snake_case(str(name))
 
     def placeholder(self, name: str, type_expr: Any = None, default_value: Any = ...) -> Node:
         """An input."""

@@ -193,8 +193,20 @@ class Node:
         return next(i for i, node in enumerate(self.graph.nodes) if node is self)
 
 
+_LEAVES = frozenset((int, float, bool, str, type(None)))
+
+
 def map_arg(a: Argument, fn: Callable[[Node], Argument]) -> Argument:
     """The argument with every node replaced by `fn(node)`."""
+    kind = a.__class__
+    if kind is Node:
+        return fn(a)
+    if kind in _LEAVES:
+        return a
+    if kind is tuple:
+        return tuple([map_arg(x, fn) for x in a])
+    if kind is dict:
+        return {k: map_arg(v, fn) for k, v in a.items()}
     return map_aggregate(a, lambda x: fn(x) if isinstance(x, Node) else x)
 
 
