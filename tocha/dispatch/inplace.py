@@ -125,7 +125,7 @@ def overwrite(target: Tensor, into: Callable[..., Any], args: tuple[Any, ...], k
         else:
             return False
     try:
-        call = into(*arrays[: len(args)], **dict(zip(kwargs, arrays[len(args) :], strict=True)))
+        call = into(*arrays) if not kwargs else into(*arrays[: len(args)], **dict(zip(kwargs, arrays[len(args) :], strict=True)))
     except TypeError:
         return False  # the general way raises in words
     if call is None or (a.dtype not in REAL_NP and (call[0].promote == "float" or "integral" in call[0].refuse)):

@@ -253,5 +253,6 @@ def _inplace_form(name: str, function: Callable[..., Any]) -> Callable[..., Any]
         since = next_order() if input._rg and state.grad else None
         return assign(input, function(input, *args, **kwargs), name + "_", since)
 
-    call.__dict__.pop("short", None)  # the short way makes a new tensor
+    at_once: Any = lambda x, *args: x if x.__class__ is Tensor and overwrite(x, into, (x, *args), {}, name + "_") else None  # type: ignore[arg-type]  # noqa: E731
+    call.__dict__["short"] = at_once if into is not None else None  # the function's own makes a new tensor
     return call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from tocha import dtypes
 from tocha.autograd.graph import UNCOUNTED, version_of
 from tocha.autograd.mode import state
-from tocha.backends import cpu, for_device, namespace
+from tocha.backends import for_device, namespace
 from tocha.device import CPU
 from tocha.device import device as Device
 from tocha.dispatch.inplace import assign, check_writable, mutated
@@ -52,10 +53,6 @@ INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 def fresh(shape: Shape, dtype: DType, device: Device, generator: Generator | None, name: str, draw: Draw, *given: Any) -> Tensor:
     """A new contiguous tensor of random values; `given`: arrays that `draw` reads."""
-    if draw.__class__ is ByKernel and draw.into is not None and device is CPU and not INTERPRETERS and for_device(CPU) is cpu:
-        array = np.empty(shape, dtype.np)
-        if array.size and draw.into(engine_for(generator, CPU, name), array):
-            return wrap(array)
     level = drawing(name) if stacks.interpreters else None
     if level is not None:
         with off(level):
@@ -67,10 +64,12 @@ def fresh(shape: Shape, dtype: DType, device: Device, generator: Generator | Non
 def _fresh_values(
     shape: Shape, dtype: Any, device: Device, generator: Generator | None, name: str, draw: Draw, *given: Any
 ) -> Any:
-    count = 1
-    for n in shape:
-        count *= n
-    return draw(engine_for(generator, device, name), count, dtype, True, *given).reshape(shape)
+    engine = engine_for(generator, device, name)
+    if draw.__class__ is ByKernel and draw.into is not None:
+        out = np.empty(shape, dtype)
+        if out.size and draw.into(engine, out):
+            return out
+    return draw(engine, math.prod(shape), dtype, True, *given).reshape(shape)
 
 
 def fill(

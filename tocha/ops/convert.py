@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
+from tocha.autograd.graph import UNCOUNTED, version_of
+from tocha.autograd.mode import state
 from tocha.backends import device_of, for_device, namespace
 from tocha.backends.lazy import Lazy
 from tocha.backends.lent import lend
 from tocha.device import channels_last, channels_last_3d, contiguous_format, preserve_format
 from tocha.device import device as Device
 from tocha.dispatch.inplace import assign, check_writable, store
-from tocha.dispatch.overlap import check_in_place
-from tocha.dispatch.override import PLAIN
+from tocha.dispatch.overlap import check_in_place, has_history, one_memory
+from tocha.dispatch.override import INTERPRETERS, PLAIN
 from tocha.dispatch.prim import prim
 from tocha.dispatch.registry import op
 from tocha.dtypes import BY_NAME
@@ -51,7 +53,16 @@ def _move(input: Tensor, device: Device) -> Tensor:
     return to_device(input, device=device, source=here)
 
 
-@op("method")
+def _short_to(input: Any, to: Any = None, *more: Any) -> Tensor | None:
+    """A plain tensor in CPU memory to the type or device that it has."""
+    if more or input.__class__ not in PLAIN or input._a.__class__ is not np.ndarray:
+        return None
+    if to.__class__ is DType:
+        return input if to.np is input._a.dtype else None
+    return input if to.__class__ is str and to == "cpu" else None
+
+
+@op("method", short=_short_to)
 def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Another dtype and/or device; the tensor itself if nothing changes (torch docs: Tensor.to)."""
     dtype, device, copy, order = _read_to(args, kwargs)
@@ -145,7 +156,21 @@ def is_contiguous(input: Tensor, memory_format: Any = contiguous_format) -> bool
     return True
 
 
-@op("method")
+def _short_copy(input: Any, src: Any = None, *more: Any) -> Tensor | None:
+    """Between plain tensors of one type and shape, nothing recorded."""
+    if more or input.__class__ not in PLAIN or src.__class__ not in PLAIN or INTERPRETERS or input._vc is UNCOUNTED:
+        return None
+    a, b = input._a, src._a
+    if not a.__class__ is b.__class__ is np.ndarray or a.dtype is not b.dtype or a.shape != b.shape or not a.flags.writeable:
+        return None
+    if (state.grad and (src._rg or has_history(input))) or one_memory(a, b) or 0 in a.strides:
+        return None
+    store(a, b)
+    version_of(input).bump("copy_")
+    return input
+
+
+@op("method", short=_short_copy)
 def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Copy src's values, broadcast and cast, into this tensor (torch docs: Tensor.copy_)."""
     check_writable(input, "copy_")
@@ -220,7 +245,14 @@ def cuda(input: Tensor, device: Any = None, non_blocking: bool = False, memory_f
 # ---- to Python and NumPy
 
 
-@op("method")
+def _short_item(input: Any, *more: Any) -> Any:
+    if more or input.__class__ not in PLAIN:
+        return None
+    a = input._a
+    return a.item() if a.__class__ is np.ndarray and a.size == 1 and a.dtype.char in "fdl?" else None
+
+
+@op("method", short=_short_item)
 def item(input: Tensor) -> Any:
     """The value of a one-element tensor as a Python number (torch docs: Tensor.item)."""
     a = input._a

@@ -8,19 +8,20 @@ from typing import Any
 from tocha import dtypes
 from tocha.autograd.graph import Uncounted
 from tocha.backends.lazy import Lazy
+from tocha.dispatch.override import PLAIN
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
 from tocha.storage import TypedStorage, UntypedStorage
 from tocha.tensor import Tensor
 
 
-@op("method torch", alias=("nelement",))
+@op("method torch", alias=("nelement",), short=lambda x, *more: x._a.size if x.__class__ in PLAIN and not more else None)
 def numel(input: Tensor) -> int:
     """The number of elements."""
     return int(check_tensor(input, "numel")._a.size)
 
 
-@op("method", alias=("ndimension",))
+@op("method", alias=("ndimension",), short=lambda x, *more: x._a.ndim if x.__class__ in PLAIN and not more else None)
 def dim(input: Tensor) -> int:
     """The number of dimensions."""
     return int(input._a.ndim)

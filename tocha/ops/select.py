@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
+from tocha.autograd.graph import UNCOUNTED, version_of
 from tocha.autograd.mode import state
 from tocha.backends import namespace
 from tocha.dispatch.inplace import assign, check_writable, mutated
-from tocha.dispatch.override import in_memory
+from tocha.dispatch.overlap import has_history
+from tocha.dispatch.override import INTERPRETERS, PLAIN, in_memory
 from tocha.dispatch.promote import number_type, result_type
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_fits, check_tensor, scalar_of, settle
@@ -20,6 +22,7 @@ from tocha.prims import indexing as prims
 from tocha.prims.pointwise import broadcast_shapes
 from tocha.tensor import Tensor, wrap
 
+_INF = float("inf")
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 
 
@@ -112,7 +115,21 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     return out
 
 
-@op("method")
+def _short_masked_fill(input: Any, mask: Any = None, value: Any = None, *more: Any) -> Tensor | None:
+    """A float for places of a plain float tensor, nothing recorded."""
+    if more or value.__class__ is not float or input.__class__ not in PLAIN or mask.__class__ is not Tensor or INTERPRETERS:
+        return None
+    a, m = input._a, mask._a
+    if not a.__class__ is m.__class__ is np.ndarray or a.dtype.char not in "fd" or m.dtype.kind != "b" or m.shape != a.shape:
+        return None
+    if (state.grad and has_history(input)) or input._vc is UNCOUNTED or not (-1e38 <= value <= 1e38 or abs(value) == _INF):
+        return None
+    np.copyto(a, value, where=m)
+    version_of(input).bump("masked_fill_")
+    return input
+
+
+@op("method", short=_short_masked_fill)
 def masked_fill_(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """Set elements under the mask, which broadcasts to input, to `value` (torch docs: Tensor.masked_fill_)."""
     check_writable(input, "masked_fill_", one_value=True)

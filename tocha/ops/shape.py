@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tocha import dtypes
-from tocha.autograd.mode import state
-from tocha.autograd.names import AllDropped, Dropped, Swapped, Turned
-from tocha.backends import cpu, device_of, for_device, geometry, namespace
+from tocha.autograd.names import AllDropped, Dropped, Turned
+from tocha.backends import device_of, for_device, geometry, namespace
 from tocha.device import Size
-from tocha.dispatch.override import INTERPRETERS, PLAIN
-from tocha.dispatch.prim import link_view, record
 from tocha.dispatch.promote import result_type
 from tocha.dispatch.registry import op
+from tocha.ops._views import (
+    exchanged,
+    linked,
+    plain,
+    short_expand,
+    short_like,
+    short_permute,
+    short_size,
+    short_squeeze,
+    short_transpose,
+    short_unsqueeze,
+    short_view,
+)
 from tocha.ops.arguments import check_int, check_tensor, infer_size, shape_of, wrap_dim, wrap_dims
 from tocha.prims import move
 from tocha.prims import view as prims
@@ -27,92 +36,7 @@ Shape = tuple[int, ...]
 _T = Turned((1, 0))
 
 
-# ---- the commonest views of plain tensors in CPU memory, without the way through `bind`; None: take that way
-
-
-def _plain(input: Any) -> bool:
-    return input.__class__ in PLAIN and input._a.__class__ is np.ndarray and not INTERPRETERS
-
-
-def _linked(input: Tensor, array: Any, prim: Any, params: dict[str, Any]) -> Tensor:
-    out = wrap(array)
-    link_view(out, input, prim, params)
-    if input._rg and state.grad:
-        record(prim, (input,), (out,), params)
-    return out
-
-
-def _short_view(input: Any, *shape: Any) -> Tensor | None:
-    if not _plain(input):
-        return None
-    a = input._a
-    if not a.flags.c_contiguous or a.size < 2:
-        return None
-    try:
-        got = a.reshape(shape)
-    except (TypeError, ValueError):
-        return None  # the general way raises in words
-    return _linked(input, got, prims.view, {"shape": got.shape})
-
-
-@functools.cache
-def _exchanged(n: int, d0: int, d1: int) -> Swapped:
-    """The order of n dimensions with two exchanged."""
-    order = list(range(n))
-    if n:
-        order[d0], order[d1] = order[d1], order[d0]
-    return Swapped(order)
-
-
-def _short_transpose(input: Any, dim0: Any = None, dim1: Any = None, *more: Any) -> Tensor | None:
-    if more or dim0.__class__ is not int or dim1.__class__ is not int or not _plain(input):
-        return None
-    n = input._a.ndim
-    if not (-n <= dim0 < n and -n <= dim1 < n):
-        return None
-    dims = _exchanged(n, dim0, dim1)
-    return _linked(input, input._a.transpose(dims), prims.permute, {"dims": dims})
-
-
-def _short_permute(input: Any, *dims: Any) -> Tensor | None:
-    if not _plain(input) or len(dims) != input._a.ndim:
-        return None
-    for d in dims:
-        if d.__class__ is not int or not 0 <= d < len(dims) or dims.count(d) > 1:
-            return None
-    return _linked(input, input._a.transpose(dims), prims.permute, {"dims": dims})
-
-
-def _short_unsqueeze(input: Any, dim: Any = None, *more: Any) -> Tensor | None:
-    if more or dim.__class__ is not int or not _plain(input):
-        return None
-    a = input._a
-    n = a.ndim + 1
-    if not -n <= dim < n:
-        return None
-    d = dim % n
-    return _linked(input, prims.unsqueeze.impl(cpu, a, dim=d), prims.unsqueeze, {"dim": d})
-
-
-def _short_expand(input: Any, *size: Any) -> Tensor | None:
-    if not _plain(input) or not size:
-        return None
-    shape = input._a.shape
-    lead = len(size) - len(shape)
-    if lead < 0:
-        return None
-    wanted = size[:lead]
-    for n, own in zip(size[lead:], shape, strict=True):
-        if n.__class__ is not int or (n != own and n != -1 and (own != 1 or n < 0)):
-            return None
-        wanted += (own if n == -1 else n,)
-    for n in size[:lead]:
-        if n.__class__ is not int or n < 0:
-            return None
-    return _linked(input, prims.expand.impl(cpu, input._a, shape=wanted), prims.expand, {"shape": wanted})
-
-
-@op("method", short=_short_view)
+@op("method", short=short_view)
 def view(input: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
     """The same memory under another shape or dtype (torch docs: Tensor.view)."""
     if dtype is not None or (len(shape) == 1 and isinstance(shape[0], dtypes.dtype)):
@@ -137,13 +61,13 @@ def view_dtype(input: Tensor, dtype: dtypes.dtype) -> Tensor:
     return prims.view_dtype(input, dtype=dtype.np)
 
 
-@op("method")
+@op("method", short=short_like(short_view))
 def view_as(input: Tensor, other: Tensor) -> Tensor:
     """`input.view(other.size())`."""
     return view(input, other.shape)
 
 
-@op("torch method", short=_short_view)
+@op("torch method", short=short_view)
 def reshape(input: Tensor, *shape: Any) -> Tensor:
     """A view if possible, otherwise a copy, with the given shape (torch docs: torch.reshape)."""
     a = input._a
@@ -153,13 +77,13 @@ def reshape(input: Tensor, *shape: Any) -> Tensor:
     return move.unsafe_view(input, shape=wanted)
 
 
-@op("method")
+@op("method", short=short_like(short_view))
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     """`input.reshape(other.size())`."""
     return reshape(input, other.shape)
 
 
-@op("torch method", short=_short_permute)
+@op("torch method", short=short_permute)
 def permute(input: Tensor, *dims: Any) -> Tensor:
     """Dimensions in another order (torch docs: torch.permute)."""
     order = shape_of(dims, "permute")
@@ -174,15 +98,15 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
     return prims.permute(input, dims=wrapped)
 
 
-@op("torch method", alias=("swapaxes", "swapdims"), short=_short_transpose)
+@op("torch method", alias=("swapaxes", "swapdims"), short=short_transpose)
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged (torch docs: torch.transpose)."""
     n = input._a.ndim
     d0, d1 = wrap_dim(dim0, n, "transpose"), wrap_dim(dim1, n, "transpose")
-    return prims.permute(input, dims=_exchanged(n, d0, d1))
+    return prims.permute(input, dims=exchanged(n, d0, d1))
 
 
-@op("torch method")
+@op("torch method", short=lambda x, *more: None if more or not plain(x) or x._a.ndim != 2 else linked(x, x._a.T, prims.permute, {"dims": _T}))
 def t(input: Tensor) -> Tensor:
     """Transpose of a matrix; 0-d and 1-d tensors as they are (torch docs: torch.t)."""
     if input.ndim > 2:
@@ -190,7 +114,7 @@ def t(input: Tensor) -> Tensor:
     return prims.permute(input, dims=_T) if input.ndim == 2 else prims.slice_(input, index=())
 
 
-@op("method", short=_short_expand)
+@op("method", short=short_expand)
 def expand(input: Tensor, *size: Any, implicit: bool = False) -> Tensor:
     """Dimensions of size 1 repeated without copying; -1 keeps a size (torch docs: Tensor.expand)."""
     wanted = shape_of(size, "expand")
@@ -219,19 +143,19 @@ def expand(input: Tensor, *size: Any, implicit: bool = False) -> Tensor:
     return prims.expand(input, shape=tuple(shape))
 
 
-@op("method")
+@op("method", short=short_like(short_expand))
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
     """`input.expand(other.size())`."""
     return expand(input, other.shape)
 
 
-@op("torch method", short=_short_unsqueeze)
+@op("torch method", short=short_unsqueeze)
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """A dimension of size 1 inserted at `dim` (torch docs: torch.unsqueeze)."""
     return prims.unsqueeze(input, dim=wrap_dim(dim, input._a.ndim + 1, "unsqueeze"))
 
 
-@op("torch method")
+@op("torch method", short=short_squeeze)
 def squeeze(input: Tensor, dim: Any = None) -> Tensor:
     """Dimensions of size 1 removed: all, one, or those named (torch docs: torch.squeeze)."""
     shape = input._a.shape
@@ -535,7 +459,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     for s in shape[start : end + 1]:
         n *= s
     wanted = (*shape[:start], n, *shape[end + 1 :])
-    quick = _short_view(input, *wanted)
+    quick = short_view(input, *wanted)
     return reshape(input, wanted) if quick is None else quick
 
 
@@ -561,7 +485,7 @@ def view_as_complex(input: Tensor) -> Tensor:
     return prims.view_as_complex(input)
 
 
-@op("method")
+@op("method", short=short_size)
 def size(input: Tensor, dim: int | None = None) -> Any:
     """The shape, or one size of it."""
     if dim is None:

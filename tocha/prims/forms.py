@@ -333,11 +333,8 @@ def _scale(other: Any, alpha: Any, kind: dtype) -> Any:
 def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
     from tocha.dispatch.inplace import assign, check_writable, mutated
 
-    ufunc, direct, least = (
-        rule.ufunc,
-        rule.direct if rule.output == "same" and rule.ufunc else frozenset[Any](),
-        rule.native_least,
-    )
+    ufunc, eager, least = rule.ufunc, rule.eager, rule.native_least
+    direct = rule.direct if rule.output == "same" else frozenset[Any]()
 
     def plain(input: Tensor, *others: Any) -> Tensor:
         check_operands(name, (input, *others), rule.numbers)
@@ -347,7 +344,7 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
         if rule.output == "real" and input._a.dtype.kind == "c":
             raise RuntimeError(f"In-place {rule.name} is not supported for complex tensors.")
         held = not isinstance(input._a, (meta.MetaArray, Lazy)) and not (INTERPRETERS and not override.in_memory(input, *others))
-        if held and input._a.dtype in direct and not (state.grad and (input._rg or _any_rg(others))):
+        if ufunc and held and input._a.dtype in direct and not (state.grad and (input._rg or _any_rg(others))):
             arrays = [o._a if isinstance(o, Tensor) else o for o in others]
             if all(_fits(rule, o, input._a) for o in arrays):
                 a = input._a
@@ -366,8 +363,8 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
         return assign(input, rule(input, *others), name)
 
     def call(input: Tensor, *others: Any) -> Tensor:
-        if len(others) == 1 and input.__class__ is Tensor and not FUNCTION_MODES and not INTERPRETERS:
-            a, b = input._a, others[0]
+        if len(others) < 2 and input.__class__ in PLAIN and not FUNCTION_MODES and not INTERPRETERS:
+            a, b = input._a, others[0] if others else 0
             if (
                 a.__class__ is _ndarray
                 and a.dtype in direct
@@ -379,14 +376,18 @@ def _inplace(rule: Pointwise, name: str) -> Callable[..., Any]:
                     if b._vc is not None and b is not input and one_memory(b._a, a):
                         return plain(input, b)  # views of one tensor, which may overlap
                     b = None if b._a.dtype is not a.dtype or (state.grad and b._rg) else b._a
-                elif not _weak(rule, a.dtype, b):
+                elif others and not _weak(rule, a.dtype, b):
                     b = None
                 if b is not None and (
                     b.__class__ is float or b.__class__ is int or (b.__class__ is _ndarray and b.ndim <= a.ndim)
                 ):
                     try:
-                        if a.size < least or rule.by_kernel([a, b], a.dtype, a.dtype, {}, a) is None:
-                            state.run(ufunc, a, b, a)
+                        if a.size < least or rule.by_kernel([a, b] if others else [a], a.dtype, a.dtype, {}, a) is None:
+                            operands: Any = (a, b, a) if others else (a, a)
+                            if ufunc:
+                                state.run(ufunc, *operands)
+                            else:
+                                np.copyto(a, state.run(eager, *operands[:-1]))
                     except ValueError:
                         return plain(input, *others)  # raises in words
                     version_of(input).bump(name)

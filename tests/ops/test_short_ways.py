@@ -1,0 +1,74 @@
+"""Short ways of small calls give what the general ones do: values, shared memory, versions and refusals."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tocha as torch
+from tocha import nn
+
+
+def test_views_share_memory_and_history() -> None:
+    x = torch.arange(6.0).reshape(2, 1, 3).requires_grad_()
+    for got, shape in (
+        (x.squeeze(1), (2, 3)), (x.squeeze(-2), (2, 3)), (x.squeeze(0), (2, 1, 3)), (x.squeeze(1).t(), (3, 2)),
+        (x.view_as(torch.empty(3, 2)), (3, 2)), (x.reshape_as(torch.empty(6)), (6,)), (x.expand_as(torch.empty(2, 4, 3)), (2, 4, 3)),
+    ):  # fmt: skip
+        assert got.shape == shape
+        assert got._is_view()
+        assert got.data_ptr() == x.data_ptr()
+    assert x.squeeze(1).grad_fn.name() == "SqueezeBackward1"
+    (x.squeeze(1).t() * torch.tensor([[1.0], [2], [3]])).sum().backward()
+    assert x.grad.tolist() == [[[1, 2, 3]], [[1, 2, 3]]]
+    assert (x.size(-1), x.size(0), x.size(), x.numel(), x.dim()) == (3, 2, torch.Size([2, 1, 3]), 6, 3)
+    for call in (lambda: x.squeeze(3), lambda: x.size(3), lambda: x.expand_as(torch.empty(3))):
+        with pytest.raises((IndexError, RuntimeError)):
+            call()
+    with pytest.raises(TypeError):
+        x.numel(1)
+
+
+def test_in_place_ways_write_memory_and_count_versions() -> None:
+    x = torch.tensor([0.0, 0.5, -0.5])
+    memory = x.numpy()
+    calls: list[tuple[Any, list[float]]] = [
+        (lambda: x.erfinv_(), [0.0, 0.4769362762, -0.4769362762]), (lambda: x.sigmoid_(), [0.5, 0.6170242, 0.3829758]),
+        (lambda: x.clamp_(0.4, 0.6), [0.5, 0.6, 0.4]), (lambda: x.lerp_(torch.ones(3), 0.5), [0.75, 0.8, 0.7]),
+        (lambda: x.addcdiv_(torch.ones(3), torch.tensor([1.0, 2, 4])), [1.75, 1.3, 0.95]), (lambda: x.clamp_min_(1.0), [1.75, 1.3, 1.0]),
+        (lambda: x.masked_fill_(torch.tensor([True, False, True]), -math.inf), [-math.inf, 1.3, -math.inf]),
+        (lambda: x.copy_(torch.tensor([1.0, 2, 3])), [1, 2, 3]), (lambda: x.pow_(2), [1, 4, 9]),
+    ]  # fmt: skip
+    for i, (call, want) in enumerate(calls, 1):
+        assert call() is x
+        assert memory.tolist() == pytest.approx(want, abs=1e-6)
+        assert x._version == i
+
+
+def test_parameters_without_recording() -> None:
+    p = nn.Parameter(torch.ones(3))
+    with pytest.raises(RuntimeError, match="leaf Variable"):
+        p.mul_(2)
+    with torch.no_grad():
+        assert p.mul_(2).erfinv_().copy_(torch.zeros(3)).add_(1) is p
+    assert p.tolist() == [1, 1, 1]
+    y = p * 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        (y.exp_() * y.copy_(torch.ones(3))).sum().backward()
+
+
+def test_copies_that_take_the_general_way() -> None:
+    x = torch.arange(6.0)
+    x[1:].copy_(x[:-1].clone())
+    assert x.tolist() == [0, 0, 1, 2, 3, 4]
+    with pytest.raises(RuntimeError, match="single memory location"):
+        torch.zeros(1).expand(3).copy_(torch.ones(3))
+    grad = torch.ones(2, requires_grad=True)
+    target = torch.zeros(2)
+    target.copy_(grad * 3).sum().backward()
+    assert grad.grad.tolist() == [3, 3]
+    assert torch.zeros(2, dtype=torch.int64).copy_(torch.tensor([1.7, 2.2])).tolist() == [1, 2]
+    np.testing.assert_array_equal(torch.zeros(2, 3).masked_fill_(torch.tensor([True, False, True]), 2.5).numpy()[1], [2.5, 0, 2.5])

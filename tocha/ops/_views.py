@@ -1,0 +1,122 @@
+"""The commonest views of plain tensors in CPU memory, without the way through `bind`; None: take that way."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from tocha.autograd.mode import state
+from tocha.autograd.names import Dropped, Swapped
+from tocha.backends import cpu
+from tocha.device import Size
+from tocha.dispatch.override import INTERPRETERS, PLAIN
+from tocha.dispatch.prim import link_view, record
+from tocha.prims import view as prims
+from tocha.tensor import Tensor, wrap
+
+
+def plain(input: Any) -> bool:
+    return input.__class__ in PLAIN and input._a.__class__ is np.ndarray and not INTERPRETERS
+
+
+def linked(input: Tensor, array: Any, prim: Any, params: dict[str, Any]) -> Tensor:
+    out = wrap(array)
+    link_view(out, input, prim, params)
+    if input._rg and state.grad:
+        record(prim, (input,), (out,), params)
+    return out
+
+
+def short_view(input: Any, *shape: Any) -> Tensor | None:
+    if not plain(input):
+        return None
+    a = input._a
+    if not a.flags.c_contiguous or a.size < 2:
+        return None
+    try:
+        got = a.reshape(shape)
+    except (TypeError, ValueError):
+        return None  # the general way raises in words
+    return linked(input, got, prims.view, {"shape": got.shape})
+
+
+@functools.cache
+def exchanged(n: int, d0: int, d1: int) -> Swapped:
+    """The order of n dimensions with two exchanged."""
+    order = list(range(n))
+    if n:
+        order[d0], order[d1] = order[d1], order[d0]
+    return Swapped(order)
+
+
+def short_transpose(input: Any, dim0: Any = None, dim1: Any = None, *more: Any) -> Tensor | None:
+    if more or dim0.__class__ is not int or dim1.__class__ is not int or not plain(input):
+        return None
+    n = input._a.ndim
+    if not (-n <= dim0 < n and -n <= dim1 < n):
+        return None
+    dims = exchanged(n, dim0, dim1)
+    return linked(input, input._a.transpose(dims), prims.permute, {"dims": dims})
+
+
+def short_permute(input: Any, *dims: Any) -> Tensor | None:
+    if not plain(input) or len(dims) != input._a.ndim:
+        return None
+    for d in dims:
+        if d.__class__ is not int or not 0 <= d < len(dims) or dims.count(d) > 1:
+            return None
+    return linked(input, input._a.transpose(dims), prims.permute, {"dims": dims})
+
+
+def short_unsqueeze(input: Any, dim: Any = None, *more: Any) -> Tensor | None:
+    if more or dim.__class__ is not int or not plain(input):
+        return None
+    a = input._a
+    n = a.ndim + 1
+    if not -n <= dim < n:
+        return None
+    d = dim % n
+    return linked(input, prims.unsqueeze.impl(cpu, a, dim=d), prims.unsqueeze, {"dim": d})
+
+
+def short_expand(input: Any, *size: Any) -> Tensor | None:
+    if not plain(input) or not size:
+        return None
+    shape = input._a.shape
+    lead = len(size) - len(shape)
+    if lead < 0:
+        return None
+    wanted = size[:lead]
+    for n, own in zip(size[lead:], shape, strict=True):
+        if n.__class__ is not int or (n != own and n != -1 and (own != 1 or n < 0)):
+            return None
+        wanted += (own if n == -1 else n,)
+    for n in size[:lead]:
+        if n.__class__ is not int or n < 0:
+            return None
+    return linked(input, prims.expand.impl(cpu, input._a, shape=wanted), prims.expand, {"shape": wanted})
+
+
+def short_like(short: Any) -> Any:
+    """A short way by sizes as one by a tensor of these sizes."""
+    return lambda x, other=None, *more: short(x, *other._a.shape) if other.__class__ is Tensor and not more else None
+
+
+def short_squeeze(input: Any, dim: Any = None, *more: Any) -> Tensor | None:
+    if more or dim.__class__ is not int or not plain(input) or not -input._a.ndim <= dim < input._a.ndim:
+        return None
+    a = input._a
+    d = dim % a.ndim
+    one = a.shape[d] == 1
+    return linked(input, a.squeeze(d) if one else a[...], prims.squeeze, {"dims": Dropped([d] if one else [])})
+
+
+def short_size(input: Any, dim: Any = None, *more: Any) -> Any:
+    if more or input.__class__ not in PLAIN:
+        return None
+    shape = input._a.shape
+    if dim is None:
+        return Size(shape)
+    return shape[dim] if dim.__class__ is int and -len(shape) <= dim < len(shape) else None
