@@ -37,6 +37,6 @@ def test_few_normals_load_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "LEAST", {**native.LEAST, "row": 4096})
     monkeypatch.setattr(native, "inductor", _Absent())
     monkeypatch.setattr(_native_random, "_known", {})
-    monkeypatch.setattr(_native_random, "_count", 0)
+    monkeypatch.setattr(native, "_small", 0)
     assert not _native_random.draw("uniform32", MT19937(1), np.empty(8, np.float32), 2.0**-24, 0.0, 2.0, 0.0)
     assert not _native_random.transform(np.full(64, 0.5, np.float32), 0.0, 1.0)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tocha import threads
 from tocha.backends import _native_conv as convolutions
+from tocha.backends import _native_pool_small as small
 from tocha.backends import native
 from tocha.backends._native_prims import Run, _cast, reduce
 from tocha.backends.pooling import CODES, code_places, window_counts
@@ -119,6 +120,8 @@ def _steps_of(shape: Shape) -> Shape:
 
 def _with_codes(arrays: list[Any], params: dict[str, Any]) -> Any:
     x = arrays[0]
+    if x.size < native.LEAST["pool"]:
+        return small.maxima(x, params)
     found = _maxima(_wide(x), params) if x.dtype in _FLOATS else None
     return None if found is None else (_as(found[0], x.dtype), found[1])
 
@@ -175,6 +178,8 @@ def _spread(arrays: list[Any], params: dict[str, Any]) -> Any:
     """`max_pool_backward` (tocha.prims.pool)."""
     g, codes = arrays
     size, kernel, stride, sizes = params["size"], params["kernel"], params["stride"], params["sizes"]
+    if g.size < native.LEAST["pool"]:
+        return small.spread_maxima(g, codes, params)
     if g.dtype not in _FLOATS or codes.dtype is not _BYTE or not g.size or g.shape != codes.shape:
         return None
     wide = np.ascontiguousarray(_wide(g))
@@ -225,6 +230,8 @@ def _place(arrays: list[Any], params: dict[str, Any]) -> Any:
 
 def _means(arrays: list[Any], params: dict[str, Any]) -> Any:
     x, kernel, padding, sizes = arrays[0], params["kernel"], params["padding"], params["sizes"]
+    if x.size < native.LEAST["pool"]:
+        return small.means(x, params)
     if x.dtype not in _FLOATS or not x.size:
         return None
     dims, wide = len(kernel), _wide(x)
@@ -256,6 +263,8 @@ def _means(arrays: list[Any], params: dict[str, Any]) -> Any:
 
 def _means_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
     g, size, kernel, padding, stride = arrays[0], params["size"], params["kernel"], params["padding"], params["stride"]
+    if g.size < native.LEAST["pool"]:
+        return small.spread_means(g, params)
     if g.dtype not in _FLOATS or not g.size:
         return None
     dims, wide = len(kernel), _wide(g)

@@ -19,26 +19,21 @@ from tocha.rng.mt19937 import MT19937
 Into = Callable[[MT19937, Any], bool]  # fills a C-contiguous array, or returns False with nothing drawn
 _WORDS, _SHIFT, _TWIST, _CHUNK = 624, 397, 0x9908B0DF, 1024
 _PIECE = 1 << 16  # elements drawn without letting other threads of Python run
-_FEW, _SMALL = 128, 1 << 14  # draws, of so many elements at most, for which the compiler needn't be loaded
+_SMALL = 1 << 14  # elements that the compiler is loaded for
 _UNIT = (2.0**-24, 0.0, 2.0, 0.0)  # parameters of "uniform32" on [0, 1)
 _known: dict[str, Any] = {}
-_count = 0
 
 
 def _ready() -> bool:
-    """Whether kernels may draw: in programs that draw often, or have the compiler anyway."""
+    """Whether kernels may draw."""
     return native.LEAST["row"] < 1 << 62 and native.inductor() is not None
 
 
 def draw(kind: str, engine: MT19937, out: Any, *params: Any) -> bool:
     """Fill the C-contiguous array `out` with the engine's next values; False, and nothing drawn, where NumPy shall do it."""
-    global _count
     builtin = _known.get(kind)
     if builtin is None:
-        _count += 1
-        if not native.inductor.cache_info().currsize and _count < _FEW and out.size < _SMALL:
-            return False
-        builtin = _builtin(kind) if _ready() else None
+        builtin = _builtin(kind) if native.at_hand() or (out.size >= _SMALL and _ready()) else None
         if builtin is None:
             return False
         _known[kind] = builtin

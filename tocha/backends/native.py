@@ -25,10 +25,11 @@ from tocha.dtypes import HALF_NP
 # "row": softmax, layer norm, cross entropy; "spread": few elements among many, whose number the kernel asks itself; "copy": casts and choices.
 # "conv": multiply-adds of a convolution, whose kernels take 6 µs to enter (above this they were never slower than NumPy).
 # "index": elements moved to or from places that indices name, or scanned.
-# "pool": elements of a pooling's input, or of its gradient. "recurrent": inputs of all steps of a recurrent layer, or gates.
+# "pool": elements of a pooling's input, or of its gradient; "window" where there is a kernel for fewer too.
+# "recurrent": inputs of all steps of a recurrent layer, or gates.
 # "mm": elements of a product's first factor (tocha.backends._native_products says from how many multiply-adds on).
 LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "spread": 1, "copy": 16384, "conv": 32768,
-         "mm": 512, "index": 4096, "pool": 512, "recurrent": 128}  # fmt: skip
+         "mm": 512, "index": 4096, "pool": 512, "window": 1, "recurrent": 128}  # fmt: skip
 SHORT_PRODUCT = 1 << 19  # multiply-adds of a product that BLAS's short call is left to (80 x 80 matrices)
 _forced = str(1 << 62) if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
 if _forced:
@@ -104,6 +105,19 @@ def inductor() -> Modules | None:
         if entry.usable()
         else None
     )
+
+
+_FEW = 128
+_small = 0
+
+
+def at_hand() -> bool:
+    """Whether a kernel may serve a small call for which NumPy has the same bits: in programs that have the compiler anyway, or make many."""
+    global _small
+    if inductor.cache_info().currsize or _small >= _FEW:
+        return LEAST["ufunc"] < 1 << 62 and inductor() is not None
+    _small += 1
+    return False
 
 
 def _forget_pending() -> None:
@@ -502,7 +516,7 @@ _BY_KIND = {
     "mm": "mm mv linear linear_backward flash_attention flash_attention_backward",
     "recurrent": "lstm_layer lstm_layer_backward gru_layer gru_layer_backward rnn_layer rnn_layer_backward",
     "pool": """
-        max_pool max_pool_values max_pool_coded max_pool_backward place adaptive_max_pool avg_pool avg_pool_backward
-        grid_sample grid_sample_of_image grid_sample_of_grid""",
+        place adaptive_max_pool grid_sample grid_sample_of_image grid_sample_of_grid""",
+    "window": "max_pool max_pool_values max_pool_coded max_pool_backward avg_pool avg_pool_backward",
 }
 PRIMS = {name: kind for kind, names in _BY_KIND.items() for name in names.split()}

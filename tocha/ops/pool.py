@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -19,10 +20,19 @@ from tocha.tensor import Tensor
 Shape = tuple[int, ...]
 
 
+def _geometry(name: str, input: Tensor, n: int, *sizes: Any) -> dict[str, Shape]:
+    """How windows lie, for `sizes` as given: kernel, stride, padding, dilation and whether to round their number up."""
+    shape = check_tensor(input, name)._a.shape
+    try:
+        return _read_once(name, shape, n, *sizes)
+    except TypeError:  # a list
+        return _read(name, shape, n, *sizes)
+
+
 def _read(
-    name: str, input: Tensor, n: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any
-) -> tuple[Shape, Shape, Shape, Shape]:
-    """kernel, stride, padding and dilation as n ints each; everything checked."""
+    name: str, shape: Shape, n: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> dict[str, Shape]:
+    """kernel, stride, padding, dilation and sizes as n ints each; everything checked."""
     kernel = spatial(kernel_size, n, name, "kernel_size")
     steps = kernel if stride is None or (isinstance(stride, (tuple, list)) and not stride) else spatial(stride, n, name, "stride")
     pads, spread = spatial(padding, n, name, "padding"), spatial(dilation, n, name, "dilation")
@@ -39,30 +49,33 @@ def _read(
             raise RuntimeError(
                 f"{name}: pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation={d}"
             )
-    _check_rank(name, input, n)
-    return kernel, steps, pads, spread
+    _check_rank(name, shape, n)
+    sizes = _sizes(name, shape, kernel, steps, pads, spread, ceil_mode)
+    return {"kernel": kernel, "stride": steps, "padding": pads, "dilation": spread, "sizes": sizes}
 
 
-def _check_rank(name: str, input: Tensor, n: int) -> None:
-    shape = check_tensor(input, name)._a.shape
+_read_once = functools.lru_cache(1024, typed=True)(_read)
+
+
+def _check_rank(name: str, shape: Shape, n: int) -> None:
     if len(shape) not in (n + 1, n + 2) or 0 in shape[len(shape) - n - 1 :]:
         raise RuntimeError(
             f"{name}: Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch size for input, but got:{list(shape)}"
         )
 
 
-def _sizes(name: str, input: Tensor, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool) -> Shape:
+def _sizes(name: str, shape: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool) -> Shape:
     n = len(kernel)
     sizes = []
-    for m, k, s, p, d in zip(input._a.shape[-n:], kernel, stride, padding, dilation, strict=True):
+    for m, k, s, p, d in zip(shape[-n:], kernel, stride, padding, dilation, strict=True):
         size = (m + 2 * p - d * (k - 1) - 1 + (s - 1 if ceil_mode else 0)) // s + 1
         if ceil_mode and (size - 1) * s >= m + p:
             size -= 1  # a window may not start in the padding after the input
         sizes.append(size)
     if min(sizes) <= 0:
-        c = input._a.shape[-n - 1]
+        c = shape[-n - 1]
         raise RuntimeError(
-            f"{name}: Given input size: ({'x'.join(map(str, (c, *input._a.shape[-n:])))}). Calculated output size: "
+            f"{name}: Given input size: ({'x'.join(map(str, (c, *shape[-n:])))}). Calculated output size: "
             f"({'x'.join(map(str, (c, *(max(s, 0) for s in sizes))))}). Output size is too small"
         )
     return tuple(sizes)
@@ -71,16 +84,14 @@ def _sizes(name: str, input: Tensor, kernel: Shape, stride: Shape, padding: Shap
 def _max_pool(
     name: str, n: int, input: Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, indices: bool
 ) -> Any:
-    kernel, steps, pads, spread = _read(name, input, n, kernel_size, stride, padding, dilation)
+    params = _geometry(name, input, n, kernel_size, stride, padding, dilation, ceil_mode)
     if input._a.dtype.kind in "bc":
         raise NotImplementedError(f"\"{name}\" not implemented for '{input.dtype.name}' tensors")
-    sizes = _sizes(name, input, kernel, steps, pads, spread, ceil_mode)
-    params = {"kernel": kernel, "stride": steps, "padding": pads, "dilation": spread, "sizes": sizes}
     if indices:
         return prims.max_pool(input, **params)
     if not recording(input):
         return prims.max_pool_values(input, **params)
-    return (prims.max_pool_coded if math.prod(kernel) <= CODES else prims.max_pool)(input, **params)[0]
+    return (prims.max_pool_coded if math.prod(params["kernel"]) <= CODES else prims.max_pool)(input, **params)[0]
 
 
 def _avg_pool(
@@ -94,15 +105,13 @@ def _avg_pool(
     count_include_pad: bool,
     divisor: int | None,
 ) -> Tensor:
-    kernel, steps, pads, _ = _read(name, input, n, kernel_size, stride, padding, 1)
+    params = _geometry(name, input, n, kernel_size, stride, padding, 1, ceil_mode)
     if input._a.dtype.kind == "b":
         raise NotImplementedError(f"\"{name}\" not implemented for 'Bool'")
     if divisor == 0:
         raise RuntimeError("divisor must be not zero")
-    sizes = _sizes(name, input, kernel, steps, pads, (1,) * n, ceil_mode)
-    return prims.avg_pool(
-        input, kernel=kernel, stride=steps, padding=pads, sizes=sizes, include_pad=bool(count_include_pad), divisor=divisor
-    )
+    params = {key: value for key, value in params.items() if key != "dilation"}
+    return prims.avg_pool(input, **params, include_pad=bool(count_include_pad), divisor=divisor)
 
 
 def _output_size(name: str, input: Tensor, output_size: Any, n: int) -> Shape:
@@ -187,7 +196,7 @@ def _unpool(
     kernel = spatial(kernel_size, n, name, "kernel_size")
     steps = kernel if stride is None else spatial(stride, n, name, "stride")
     pads = spatial(padding, n, name, "padding")
-    _check_rank(name, input, n)
+    _check_rank(name, input._a.shape, n)
     if indices.dtype is not dtypes.int64:
         raise RuntimeError(f"{name}: elements in indices should be type int64 but got: {indices.dtype.name}")
     if indices._a.shape != input._a.shape:
@@ -288,7 +297,7 @@ def _fractional(name: str, n: int, input: Tensor, kernel_size: Any, output_size:
     if output_size is None and output_ratio is None:
         raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
     kernel = spatial(kernel_size, n, name, "kernel_size")
-    _check_rank(name, input, n)
+    _check_rank(name, input._a.shape, n)
     shape = input._a.shape[-n:]
     if output_size is None:
         ratio = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * n
