@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ import tocha as torch
 import tocha.nn.functional as F
 from tocha import nn
 from tocha._inductor import compile_graph
-from tocha.aot import joint, partition, runtime
+from tocha.aot import joint, journal, partition, runtime
 
 COMPILER: list[runtime.Compiler] = [runtime.by_running]
 
@@ -402,3 +403,22 @@ def test_indices_out_of_range_raise_though_nobody_reads_what_they_find(f: Callab
         assert call(x, good)[0].tolist() == [0, 2, 4, 6, 8]
         with pytest.raises((IndexError, RuntimeError), match="9"):
             call(x, torch.tensor([0, 1, 9]))
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_garbage_is_collected_after_compiling_as_it_was_before(on: bool) -> None:
+    before, seen = gc.isenabled(), list[bool]()
+
+    def backend(module: Any, inputs: Any) -> Any:
+        seen.append(gc.isenabled())
+        return module.forward
+
+    try:
+        (gc.enable if on else gc.disable)()
+        torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+        assert (seen, gc.isenabled()) == ([False], on)
+        with pytest.raises(KeyError), journal.without_collections():
+            raise KeyError
+        assert gc.isenabled() is on
+    finally:
+        (gc.enable if before else gc.disable)()

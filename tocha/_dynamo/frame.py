@@ -30,10 +30,11 @@ PUSHED: Final = Marker("PUSHED")  # a call went into a new frame
 class Frame:
     """`local` maps names to values (cells for captured variables). `instead` is pushed on return in place of the result."""
 
-    __slots__ = ("builtins", "code", "globals", "instead", "ip", "local", "stack")
+    __slots__ = ("builtins", "code", "globals", "instead", "instructions", "ip", "local", "stack")
 
     def __init__(self, code: types.CodeType, globals: dict[str, Any], local: dict[str, Any], ip: int = 0) -> None:
         self.code, self.globals, self.local, self.ip = code, globals, local, ip
+        self.instructions = decode(code).instructions
         found = globals.get("__builtins__", builtins)
         self.builtins: dict[str, Any] = found if isinstance(found, dict) else vars(found)
         self.stack: list[Any] = []
@@ -42,8 +43,7 @@ class Frame:
     @property
     def line(self) -> int:
         """The line of the instruction that runs, or comes next."""
-        instructions = decode(self.code).instructions
-        return instructions[min(self.ip, len(instructions) - 1)].line
+        return self.instructions[min(self.ip, len(self.instructions) - 1)].line
 
     def outline(self) -> Any:
         """How deep the stack is, and which slots are empty."""

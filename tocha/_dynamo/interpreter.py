@@ -68,7 +68,7 @@ class Interpreter:
     def step(self) -> None:
         """Run one instruction; its exception goes to the handler, or out if no frame has one."""
         f = self.frames[-1]
-        ins = decode(f.code).instructions[f.ip]
+        ins = f.instructions[f.ip]
         f.ip += 1
         try:
             OPS[ins.name](self, f, ins.arg)

@@ -103,7 +103,7 @@ class Recorder(BaseTorchFunctionMode):
         """Record the calls made inside, and leave the grad mode as it was."""
         before, disabled = mode.is_grad_enabled(), stacks.subclass_functions_disabled
         try:
-            with trace.tracing(Graph()), self:
+            with trace.tracing(trace.Scratch()), self:
                 yield
         finally:
             while self.contexts:

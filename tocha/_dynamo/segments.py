@@ -210,7 +210,7 @@ class Program:
         if failed:
             report.recompile(frames[-1].where(), failed)
         try:
-            with journal.stage("capture"):
+            with journal.without_collections(), journal.stage("capture"):
                 segment = capture(frames, self, around, key)
         except Refused as why:
             report.refused(frames[-1].where(), str(why))

@@ -43,6 +43,7 @@ class _Writer:
         self.graph, self.plan = graph, plan
         self.lines: list[str] = []
         self.names: dict[str, Any] = {}
+        self.numbers: dict[str, int] = {}  # from which on names are free
         self.taken = {n.name for n in graph.nodes}  # by local variables
         self.laid_out, self.restride = self._global("laid_out", run.laid_out), self._global("restride", cpu.restride)
         self.empty, self.new = self._global("empty", empty), self._global("new", np.empty)
@@ -88,9 +89,10 @@ class _Writer:
         return Wrapper(source, self.names, self.kernels, [(n.name, n.meta["val"].strides) for n in self.placeholders])
 
     def _unused(self, wish: str) -> str:
-        name, number = wish, 1
+        name, number = wish, self.numbers.get(wish, 1)
         while name in self.names or name in self.taken:
             name, number = f"{wish}_{number}", number + 1
+        self.numbers[wish] = number
         return name
 
     def _global(self, wish: str, value: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -49,6 +50,18 @@ def note(kind: str, **data: Any) -> None:
         event = Event(kind, _subject[-1], data)
         for listener in list(listeners):
             listener(event)
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Collect no garbage inside: a compiler makes many objects that stay, and each collection would look at all of the program's."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
 
 
 @contextlib.contextmanager

@@ -102,7 +102,7 @@ class _Lazy:
 
     def __call__(self, arrays: Arrays) -> Arrays:
         if self.made is None:
-            with journal.about(self.subject):
+            with journal.without_collections(), journal.about(self.subject):
                 self.made = _made(self.compiler, self.graph, "backward")
         return self.made(arrays)
 

@@ -347,6 +347,18 @@ def tracing(into: Graph | None) -> Iterator[None]:
         backends.trace_into(None if before is None else _NAMESPACE)
 
 
+class Scratch(Graph):
+    """What to record into if only arrays are wanted: its nodes don't say what they read."""
+
+    def create_node(
+        self, op: str, target: Any, args: Any = None, kwargs: Any = None, name: str | None = None, type_expr: Any = None
+    ) -> Node:
+        node = Node(self, "", op, target, (), {})
+        self._insert(node)
+        self._count += 1
+        return node
+
+
 def placeholder(wish: str, like: Any) -> TraceArray:
     """An input of the graph, laid out as `like`."""
     return made(graph().placeholder(wish), MetaArray(like.shape, like.dtype, tuple(like.strides)))
