@@ -9,6 +9,8 @@ from typing import Any
 
 from tocha.autograd.function import Function
 from tocha.autograd.graph import version_of
+from tocha.backends import for_device
+from tocha.device import CPU
 from tocha.dispatch.overload import OpOverloadPacket, namespace
 from tocha.tensor import Tensor
 from tocha.utils._pytree import tree_leaves
@@ -82,23 +84,32 @@ class CustomOpDef:
         elif kwargs:
             raise TypeError(f"{self._qualname}: give arguments by position")
         out = self._function.apply(*args)  # type: ignore[attr-defined]
-        for name in self.mutates:
-            assert self._signature is not None
-            changed = args[list(self._signature.parameters).index(name)]
-            for tensor in changed if isinstance(changed, (list, tuple)) else (changed,):
-                if isinstance(tensor, Tensor):
-                    version_of(tensor).bump(self._qualname)
+        for tensor in tree_leaves(self.written(args)):
+            if isinstance(tensor, Tensor):
+                version_of(tensor).bump(self._qualname)
         return out
+
+    def written(self, args: tuple[Any, ...]) -> list[Any]:
+        """The arguments that the operator writes to."""
+        names = list(self._signature.parameters) if self._signature is not None else []
+        return [args[names.index(name)] for name in self.mutates]
+
+    def run_fake(self, args: tuple[Any, ...]) -> Any:
+        """What the operator returns for meta tensors; one that only writes needs no fake for that."""
+        if self.fake is not None:
+            return self.fake(*args)
+        if self.schema is not None and self.schema.endswith("-> ()"):
+            return None
+        raise NotImplementedError(f"{self._qualname}: no fake implementation was registered for meta tensors (register_fake)")
 
     def run(self, args: tuple[Any, ...]) -> Any:
         """The kernel for where the tensors are."""
         kinds = {a.device.type for a in tree_leaves(args) if isinstance(a, Tensor)}
         if "meta" in kinds:
-            if self.fake is None:
-                raise NotImplementedError(
-                    f"{self._qualname}: no fake implementation was registered for meta tensors (register_fake)"
-                )
-            return self.fake(*args)
+            return self.run_fake(args)
+        opaque = getattr(for_device(CPU), "opaque", None)
+        if opaque is not None:  # a program is traced
+            return opaque(self, args)
         kernel = next((self.kernels[k] for k in (*kinds, None) if k in self.kernels), None)
         if kernel is None:
             raise NotImplementedError(

@@ -53,6 +53,8 @@ def test_the_array_interface_shares_memory_both_ways() -> None:
     assert x[2, 0].item() == -1
     with pytest.raises(RuntimeError, match=r"detach\(\)\.numpy\(\)"):
         np.asarray(tocha.ones(2, requires_grad=True))
+    with tocha.no_grad():
+        assert np.asarray(tocha.ones(2, requires_grad=True)).tolist() == [1, 1]
     kept = np.asarray(tocha.full((100,), 3.0))  # its tensor is gone
     assert kept.sum() == 300
 

@@ -17,7 +17,9 @@ from tocha._dynamo.exc import Break
 from tocha._dynamo.generators import Generator
 from tocha.aot import trace
 from tocha.autograd.profiler import record_function
+from tocha.dispatch.overload import OpNamespace, OpOverload, OpOverloadPacket
 from tocha.dispatch.override import DisableTorchFunction
+from tocha.library import CustomOpDef
 from tocha.nn import Module, ModuleDict, ModuleList, Sequential, parameter
 from tocha.ops import linalg_norm
 from tocha.prims import native_rows
@@ -75,6 +77,31 @@ def _exc_info(vm: Any, args: Any, kwargs: Any) -> Any:
     if vm.handled is not None:
         raise Break("sys.exc_info() while an exception is handled")
     return None, None, None
+
+
+@rule(OpNamespace.__getattr__, OpOverloadPacket.__getattr__)
+def _operator_of(vm: Any, args: Any, kwargs: Any) -> Any:
+    """torch.ops' objects, of which there is one for each name."""
+    found, source = getattr(*args), vm.world.source_of(args[0])
+    if source is not None:
+        source.check(f"{args[1]} is the same operator", "getattr({v}, {c0}) is {c1}", args[1], found)
+    return found
+
+
+@rule(OpOverload.__call__, OpOverloadPacket.__call__, CustomOpDef.__call__)
+def _called_by_name(vm: Any, args: Any, kwargs: Any) -> Any:
+    """An operator of a library is a node of its own: its kernel isn't looked into."""
+    op, *given = args
+    if isinstance(op, CustomOpDef):
+        vm._recognised(op)
+        if op.composite is not None:
+            return vm.call(op.composite, tuple(given), kwargs)
+        op = op._opoverload
+    try:
+        with DisableTorchFunction():
+            return vm.recorder.__torch_function__(op.default if isinstance(op, OpOverloadPacket) else op, (), tuple(given), kwargs)
+    except NotImplementedError as error:
+        raise Break(str(error)) from error
 
 
 def until(function: Any, sentinel: Any) -> Any:

@@ -233,7 +233,7 @@ class Recorder(BaseTorchFunctionMode):
             node = graph.call_function(_OPERATORS[name], args, {})
         elif name in _REFLECTED and len(args) == 2 and not kwargs:
             node = graph.call_function(_REFLECTED[name], args[::-1], {})
-        elif func.__qualname__.startswith("Tensor.") and args and isinstance(args[0], Node):
+        elif getattr(func, "__qualname__", "").startswith("Tensor.") and args and isinstance(args[0], Node):
             node = graph.call_method(name, args, kwargs)
         else:
             node = graph.call_function(func, args, kwargs)

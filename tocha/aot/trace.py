@@ -327,6 +327,13 @@ def require(holds: TraceArray, error: type[Exception], text: str) -> None:
 truth = meta.truth
 
 
+def opaque(operator: Any, args: tuple[Any, ...]) -> Any:
+    """A call of a library's operator, whose kernel isn't looked into."""
+    from tocha.aot.opaque import enter
+
+    return enter(operator, args)
+
+
 def synchronize() -> None:
     """Nothing runs while tracing."""
 

@@ -274,7 +274,7 @@ def numpy(input: Tensor, *, force: bool = False) -> Any:
     """A NumPy array sharing the memory (torch docs: Tensor.numpy)."""
     if force:
         return namespace(input._a).to_host(input.detach()._a)
-    if input._rg:
+    if state.grad and input._rg:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     if device_of(input._a).type != "cpu":
         raise TypeError(
