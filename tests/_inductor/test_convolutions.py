@@ -34,7 +34,7 @@ def conv(x: Any, w: Any, b: Any) -> list[Any]:
     return [F.conv2d(x, w, b, padding=1)]
 
 
-def test_winograd_serves_inference_only(by_winograd: list[Any]) -> None:
+def test_winograd_serves_compiled_convolutions(by_winograd: list[Any]) -> None:
     torch.manual_seed(0)
     x, w, b = torch.randn(2, 32, 28, 28), torch.randn(32, 32, 3, 3) / 16, torch.randn(32)
     with torch.no_grad():
@@ -47,8 +47,36 @@ def test_winograd_serves_inference_only(by_winograd: list[Any]) -> None:
     assert len(by_winograd) == 1
     w.requires_grad_()
     call = runtime.compile(conv, [x, w, b], compile_graph)
-    assert (call(x, w, b)[0] == conv(x, w, b)[0]).all()
-    assert len(by_winograd) == 1
+    torch.testing.assert_close(call(x, w, b), conv(x, w, b))
+    assert len(by_winograd) == 2
+
+
+@pytest.mark.parametrize("padding", [0, 1, 2, (0, 2)])
+def test_winograd_serves_input_gradients(by_winograd: list[Any], padding: Any) -> None:
+    torch.manual_seed(0)
+    x, w, b = torch.randn(2, 40, 28, 27), torch.randn(48, 40, 3, 3) / 16, torch.randn(48)
+    g = torch.randn(F.conv2d(x, w, b, padding=padding).shape)
+
+    def of_input(g: Any, w: Any) -> list[Any]:
+        return [torch.nn.grad.conv2d_input(x.shape, w, g, padding=padding)]
+
+    call = runtime.compile(of_input, [g, w], compile_graph)
+    torch.testing.assert_close(call(g, w), of_input(g, w))
+    assert len(by_winograd) == 1 and by_winograd[0] is not None
+    g[0, 3, 5, 5] = np.inf
+    assert torch.equal(call(g, w)[0].isfinite(), of_input(g, w)[0].isfinite())
+    assert by_winograd[1] is None
+    with torch._inductor.config.patch(emulate_precision_casts=True):
+        call = runtime.compile(of_input, [g, w], compile_graph)
+        assert torch.equal(call(g, w)[0], of_input(g, w)[0])
+    assert len(by_winograd) == 2
+
+
+def test_input_gradients_whose_padding_is_more_than_a_kernel(by_winograd: list[Any]) -> None:
+    x, w, g = torch.randn(1, 64, 28, 28), torch.randn(64, 64, 3, 3), torch.randn(1, 64, 32, 32)
+    call = runtime.compile(lambda g, w: [torch.nn.grad.conv2d_input(x.shape, w, g, padding=3)], [g, w], compile_graph)
+    torch.testing.assert_close(call(g, w)[0], torch.nn.grad.conv2d_input(x.shape, w, g, padding=3))
+    assert not by_winograd
 
 
 def test_numbers_that_are_not_finite(by_winograd: list[Any]) -> None:

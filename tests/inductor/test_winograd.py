@@ -54,6 +54,18 @@ def test_strides_of_samples_channels_and_rows() -> None:
     ).all()
 
 
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(("shape", "outputs", "padding"), CASES)
+def test_weights_of_any_strides_as_input_gradients_have(shape: tuple[int, ...], outputs: int, padding: Any, kept: bool) -> None:
+    x, weight, bias, sizes = given(shape, outputs, padding)
+    want = kernels.winograd(x, weight, bias, padding=padding, sizes=sizes)
+    turned = np.ascontiguousarray(weight.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]).transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
+    spread = np.full((*weight.shape[:3], 7), np.nan, "f")
+    spread[..., 1::2] = weight
+    for other in (turned, spread[..., 1::2], np.asfortranarray(weight)):
+        assert (kernels.winograd(x, other, bias, padding=padding, sizes=sizes, kept={} if kept else None) == want).all()
+
+
 @pytest.mark.parametrize("shape", [(2, 64, 28, 28), (1, 256, 14, 14)])
 def test_error_is_that_of_direct_sums(shape: tuple[int, ...]) -> None:
     x, weight, bias, sizes = given(shape, 64, ONE)
@@ -99,9 +111,9 @@ def test_sums_that_are_finite_but_for_the_transforms() -> None:
 def test_what_suits() -> None:
     x, weight, _, sizes = given((1, 64, 56, 56), 64, ONE)
     call = dict(ONES, padding=ONE, sizes=sizes)
-    assert kernels.takes_winograd(x, weight, **call)
-    assert not kernels.takes_winograd(x.astype(np.float16), weight, **call)
-    assert not kernels.takes_winograd(x.transpose(0, 1, 3, 2), weight, **call)
-    assert not kernels.takes_winograd(x, weight, **{**call, "stride": (1, 2)})
-    assert kernels.gains_by_winograd(x, weight, sizes, False)
-    assert not kernels.gains_by_winograd(x[:, :, :4, :4], weight, (4, 4), False)
+    assert kernels.takes_winograd(x, weight.shape, **call)
+    assert not kernels.takes_winograd(x.astype(np.float16), weight.shape, **call)
+    assert not kernels.takes_winograd(x.transpose(0, 1, 3, 2), weight.shape, **call)
+    assert not kernels.takes_winograd(x, weight.shape, **{**call, "stride": (1, 2)})
+    assert kernels.gains_by_winograd(x, weight.shape, sizes, False)
+    assert not kernels.gains_by_winograd(x[:, :, :4, :4], weight.shape, (4, 4), False)

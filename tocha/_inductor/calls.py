@@ -7,6 +7,7 @@ make one where the shapes suit them; other nodes call what an eager call does. R
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -142,7 +143,7 @@ _SMALL: dict[tuple[bool, bool], Call] = {
 
 
 def _conv(node: Node) -> Call | None:
-    if not plain_convolution(node):
+    if not _has_plain_types(node) or not (prim_name(node) == "conv" or by_winograd(node)):
         return None
     kernel, otherwise = convolution(node), by_eager(node)
 
@@ -155,14 +156,17 @@ def _conv(node: Node) -> Call | None:
 
 def plain_convolution(node: Node) -> bool:
     """Whether a node is a convolution of one float type."""
-    if prim_name(node) != "conv":
-        return False
+    return prim_name(node) == "conv" and _has_plain_types(node)
+
+
+def _has_plain_types(node: Node) -> bool:
     first, *others = [a.meta["val"].dtype for a in node.args if a is not None]
     return first in PLAIN and all(dtype is first for dtype in others)
 
 
 def by_winograd(node: Node) -> bool:
-    """Whether Winograd's algorithm is tried first: in inference, where it pays, unless eager mode's rounding is wanted."""
+    """Whether Winograd's algorithm is tried first for a convolution or an input gradient: where it pays, unless eager mode's rounding is
+    wanted."""
     found = node.meta.get("winograd")
     if found is None:
         found = node.meta["winograd"] = _by_winograd(node)
@@ -170,20 +174,30 @@ def by_winograd(node: Node) -> bool:
 
 
 def _by_winograd(node: Node) -> bool:
-    if node.graph.meta.get("part") != "inference" or config.get("emulate_precision_casts"):  # type: ignore[attr-defined]
+    if config.get("emulate_precision_casts"):
         return False
-    x, weight, sizes = node.args[0].meta["val"], node.args[1].meta["val"], shape_of(node)[2:]
-    if not _native_conv.takes_winograd(x, weight, sizes=sizes, **node.kwargs):
+    x, weight, sizes, kwargs = node.args[0].meta["val"], shape_of(node.args[1]), shape_of(node)[2:], dict(node.kwargs)
+    if prim_name(node) == "conv_input":
+        del kwargs["size"]
+        kwargs["padding"], weight = _padding_of_gradient(kwargs["padding"]), (weight[1], weight[0], *weight[2:])
+        if min(itertools.chain(*kwargs["padding"])) < 0:
+            return False
+    if not _native_conv.takes_winograd(x, weight, sizes=sizes, **kwargs):
         return False
     if node.graph.meta.get("max_autotune"):
-        return _is_faster_by_winograd(node, x, weight)
+        return _is_faster_by_winograd(node)
     return _native_conv.gains_by_winograd(x, weight, sizes, _is_packed_once(node))
 
 
-def _is_faster_by_winograd(node: Node, x: Any, weight: Any) -> bool:
-    arrays = [run.laid_out(np.ones(a.shape, a.dtype), a.strides) for a in (x, weight)]
+def _padding_of_gradient(padding: Any) -> Any:
+    """The padding of the convolution with a 3 x 3 weight turned half round that an input gradient is."""
+    return tuple((2 - low, 2 - high) for low, high in padding)
+
+
+def _is_faster_by_winograd(node: Node) -> bool:
+    arrays = [run.laid_out(np.ones(a.shape, a.dtype), a.strides) for a in (n.meta["val"] for n in node.args[:2])]
     packed = _is_packed_once(node)
-    what = f"{[(a.shape, a.strides, str(a.dtype)) for a in arrays]} {node.kwargs} {packed}"
+    what = f"{prim_name(node)} {[(a.shape, a.strides, str(a.dtype)) for a in arrays]} {node.kwargs} {packed}"
     ways = {name: _convolution(node, packed, name == "winograd") for name in ("direct", "winograd")}
     return autotune.fastest(what, {name: functools.partial(way, *arrays, None) for name, way in ways.items()}) == "winograd"
 
@@ -201,6 +215,15 @@ def convolution(node: Node) -> Call:
 def _convolution(node: Node, packed: bool, quick: bool) -> Call:
     kwargs, kept = node.kwargs, dict[Any, Any]() if packed else None
     forward, winograd, sizes = _native_conv.forward, _native_conv.winograd, shape_of(node)[2:]
+    if prim_name(node) == "conv_input":
+        direct, turned = _native_conv.input_gradient, _padding_of_gradient(kwargs["padding"])
+
+        def gradient(g: Any, weight: Any, bias: Any) -> Any:
+            around = weight.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1] if quick else None
+            out = winograd(g, around, bias, padding=turned, sizes=sizes, kept=kept) if quick else None
+            return direct(g, weight, bias, **kwargs) if out is None else out
+
+        return gradient
     padding = kwargs["padding"]
 
     def call(x: Any, weight: Any, bias: Any, end: Any = None) -> Any:
@@ -302,7 +325,7 @@ def _cross_entropy_backward(node: Node) -> Call | None:
 
 
 _DIRECT: dict[str, Callable[[Node], Call | None]] = {
-    "mm": _mm, "conv": _conv, "cross_entropy": _cross_entropy, "cross_entropy_backward": _cross_entropy_backward,
+    "mm": _mm, "conv": _conv, "conv_input": _conv, "cross_entropy": _cross_entropy, "cross_entropy_backward": _cross_entropy_backward,
 }  # fmt: skip
 
 __all__ = ["by_eager", "caller", "dense", "is_dense", "is_small_product", "row_major"]

@@ -169,17 +169,17 @@ def _is_deep(channels: int, outputs: int, groups: int) -> bool:
 _TRANSFORM, _FILTER, _KEPT_FILTER = 90, 130, 100
 
 
-def takes_winograd(x: Any, weight: Any, *, stride: Shape, padding: Pairs, dilation: Shape, groups: int, sizes: Shape) -> bool:
-    """Whether `winograd` computes this convolution (of arrays with these shapes, strides and types)."""
+def takes_winograd(x: Any, weight: Shape, *, stride: Shape, padding: Pairs, dilation: Shape, groups: int, sizes: Shape) -> bool:
+    """Whether `winograd` computes this convolution (of an array with this shape, strides and type, and a weight of this shape and type)."""
     item = x.dtype.itemsize
-    if weight.shape[2:] != (3, 3) or any(s != 1 for s in (*stride, *dilation)) or groups != 1 or x.dtype not in _SCALARS:
+    if weight[2:] != (3, 3) or any(s != 1 for s in (*stride, *dilation)) or groups != 1 or x.dtype not in _SCALARS:
         return False
-    return x.strides[3] == item and not any(s % item for s in x.strides) and min(*x.shape, *weight.shape, *sizes) >= 1
+    return x.strides[3] == item and not any(s % item for s in x.strides) and min(*x.shape, *weight, *sizes) >= 1
 
 
-def gains_by_winograd(x: Any, weight: Any, sizes: Shape, kept: bool) -> bool:
+def gains_by_winograd(x: Any, weight: Shape, sizes: Shape, kept: bool) -> bool:
     """Whether `winograd` takes less time for a convolution that it takes, by a count of operations; `kept`: weights are transformed once."""
-    lanes, (outputs, channels), samples = tile(x.dtype).lanes, weight.shape[:2], x.shape[0]
+    lanes, (outputs, channels), samples = tile(x.dtype).lanes, weight[:2], x.shape[0]
     high, wide = (-(-n // 2) for n in sizes)
     tiles = -(-samples * high * wide // lanes) * lanes
     direct = 9 * samples * _product(sizes) * channels * outputs
@@ -198,31 +198,34 @@ def winograd(
     kept: dict[Any, Any] | None = None,
     end: End | None = None,
 ) -> Any:
-    """A convolution that suits; None if a sum isn't finite, where `forward` says what it is. Rounding differs from `forward`'s."""
+    """A convolution that suits, with a weight of any strides; None if a sum isn't finite, where `forward` says what it is. Rounding differs
+    from `forward`'s."""
+    if any(s % x.itemsize for s in weight.strides):
+        weight = np.ascontiguousarray(weight)
     main, pack = builtin("winograd", x.dtype), builtin("winograd_pack", x.dtype)
     if main is None or pack is None:
         return None
     shape = (x.shape[0], weight.shape[0], *sizes)
     out = np.empty(shape, x.dtype) if end is None else end.outs[0]
-    key = ("winograd", x.dtype, x.shape, x.strides, weight.shape, padding, sizes, kept is None, threads.get_num_threads())
+    key = ("winograd", x.dtype, x.shape, x.strides, weight.shape, weight.strides, padding, sizes, kept is None, threads.get_num_threads())
 
     def make() -> Any:
         from tocha.inductor.templates import winograd
 
-        steps, out_steps = tuple([s // x.dtype.itemsize for s in x.strides[:3]]), contiguous_strides(shape, 1)[:3]
+        steps, weight_steps = (tuple([s // x.dtype.itemsize for s in strides]) for strides in (x.strides[:3], weight.strides))
         lows = tuple(low for low, _ in padding)
         return winograd.plan(
-            tile(x.dtype), x.shape[0], x.shape[1], weight.shape[0], x.shape[2:], lows, sizes, steps, out_steps, threads.get_num_threads(),
-            before=kept is not None,
+            tile(x.dtype), x.shape[0], x.shape[1], weight.shape[0], x.shape[2:], lows, sizes, steps, contiguous_strides(shape, 1)[:3],
+            weight_steps, threads.get_num_threads(), before=kept is not None,
         )  # fmt: skip
 
     plan = native.remember(key, make)
     found = None if kept is None else kept.get("winograd")
     if found is None:
-        packed, row = np.ascontiguousarray(weight), np.zeros(plan.bias_size, x.dtype)
+        packed, row = weight, np.zeros(plan.bias_size, x.dtype)
         if plan.packed_size:
-            weight, packed = packed, np.empty(plan.packed_size, x.dtype)
-            pack(packed, weight, plan.pack_work)
+            packed = np.empty(plan.packed_size, x.dtype)
+            pack(packed, weight, plan.words, plan.pack_work)
         if bias is not None:
             row[: bias.size] = bias
         found = packed, row

@@ -29,10 +29,11 @@ from tocha.inductor.templates.windows import Fields
 BUFFERS = ("out", "x", "weight", "bias", "flags", "scratch", "table", "bad")
 SIZES = (
     "channels", "outputs", "padded_outputs", "tiles_h", "tiles_w", "tiles", "block", "chunk", "chunks", "pitch", "apart", "sums_at", "sums_apart",
-    "weights_apart", "inside", "inside_rows",
+    "weights_apart", "inside", "inside_rows", "step_o", "step_c", "straight",
     "size_h", "size_w", "low_h", "low_w", "high", "wide", "x_n", "x_c", "x_h", "out_n", "out_c", "out_h", "scratch_size", "slots",
 )  # fmt: skip
-PACK_BUFFERS, PACK_SIZES = ("packed", "weight"), ("channels", "outputs", "padded_outputs", "apart")
+PACK_BUFFERS = ("packed", "weight", "words")
+PACK_SIZES = ("channels", "outputs", "padded_outputs", "apart", "step_o", "step_c", "straight")
 _POINTS = 16  # of a transformed tile
 _TAPS = 9
 _SINGLES = 1  # 7 x 7 tiles are 48 and one
@@ -117,10 +118,11 @@ def body(g: Geometry) -> Function:
             for i, width in enumerate(widths):
                 hole.finish(zeros, 0, count, width, place + s.out_h * i, s.out_c, row0, 0, ahead=True)
         steps, row_step, inside, scratch_weights = s.channels, s.block, s.inside > 0, v.at(scratch, s.inside)
+        words = f.at(s.table, steps, "i64")
         with f.loop(0, rows, s.inside_rows) as start:
             stop = f.min(rows, start + s.inside_rows)
             with f.when(inside):
-                call_transform(f, s.weight, row0 + start, row0 + stop, s.outputs, steps, s.weights_apart, scratch_weights)
+                call_transform(f, s, words, row0 + start, row0 + stop, s.weights_apart, scratch_weights)
             weights = f.select(inside, scratch_weights, v.at(s.weight, row0 * steps), "ptr")
             with f.loop(0, _POINTS) as point, f.loop(start, stop, g.rows) as row:
                 height = f.min(rows - row, g.rows)
@@ -228,25 +230,28 @@ def code(g: Geometry) -> str:
 
 
 _TRANSFORM = [
-    ("ptr", "weight"), ("i64", "row"), ("i64", "end"), ("i64", "outputs"), ("i64", "channels"), ("i64", "apart"), ("ptr", "to"),
+    ("ptr", "weight"), ("i64", "step_o"), ("i64", "step_c"), ("i64", "straight"), ("i64", "outputs"), ("i64", "channels"), ("ptr", "words"),
+    ("i64", "row"), ("i64", "end"), ("i64", "apart"), ("ptr", "to"),
 ]  # fmt: skip
 
 
-def call_transform(f: Function, *arguments: Any) -> None:
-    f.call("transform", "void", *[(type, value) for (type, _), value in zip(_TRANSFORM, arguments, strict=True)])
+def call_transform(f: Function, s: Fields, *arguments: Any) -> None:
+    """words, row, end, apart, to"""
+    every = s.weight, s.step_o, s.step_c, s.straight, s.outputs, s.channels, *arguments
+    f.call("transform", "void", *[(type, value) for (type, _), value in zip(_TRANSFORM, every, strict=True)])
 
 
 def transform(g: Geometry) -> Function:
-    """Transform the weights [output][channel][3][3] of a row block's outputs, from `row` to `end`: to[point][channel][row]."""
+    """Transform the weights of a row block's outputs, from `row` to `end`: to[point][channel][row]. `words` are the places of a filter's taps;
+    `straight`: weights lie as [output][channel][3][3]."""
     f = Function("transform", _TRANSFORM)
     v, sums = Vectors(f, g), _Sums(f)
     few = f.array(g.rows * _TAPS * _FEW, g.scalar)
     channels, row, height = f["channels"], f["row"], f["end"] - f["row"]
     with f.loop(0, channels, _FEW) as c0:
         count = f.min(channels - c0, _FEW)
-        source = v.at(f["weight"], (row * channels + c0) * _TAPS)
-        nowhere = source  # weights lie straight, so no places of taps are read
-        call_pack_rows(f, source, channels * _TAPS, _TAPS, count, _TAPS, nowhere, f["outputs"] - row, 0, height, few, 1)
+        source, left = v.far(f["weight"], row * f["step_o"] + c0 * f["step_c"]), f["outputs"] - row
+        call_pack_rows(f, source, f["step_o"], f["step_c"], count, _TAPS, f["words"], left, 0, height, few, f["straight"])
         for rows in g.heights:
             with f.when(height.equals(rows)), f.loop(0, count) as c:
                 kind = f"<{rows} x {g.scalar}>"
@@ -266,7 +271,7 @@ def pack_weight(g: Geometry) -> str:
     with f.loop(f["lo"], f["hi"]) as unit:
         row = unit * g.rows
         end = f.min(s.padded_outputs, row + g.rows)
-        call_transform(f, s.weight, row, end, s.outputs, s.channels, s.apart, v.at(s.packed, row * s.channels))
+        call_transform(f, s, s.words, row, end, s.apart, v.at(s.packed, row * s.channels))
     return module(f, transform(g), pack_rows(g))
 
 
@@ -276,6 +281,7 @@ class Plan:
 
     work: Any
     table: Any
+    words: Any
     pack_work: Any
     packed_size: int  # 0: the kernel transforms the weights itself
     scratch: int
@@ -297,9 +303,9 @@ def _front(g: Geometry) -> int:
 
 def plan(
     g: Geometry, samples: int, channels: int, outputs: int, size: tuple[int, ...], low: tuple[int, ...], out: tuple[int, ...],
-    x_strides: tuple[int, ...], out_strides: tuple[int, ...], slots: int, before: bool = True,
+    x_strides: tuple[int, ...], out_strides: tuple[int, ...], weight_strides: tuple[int, ...], slots: int, before: bool = True,
 ) -> Plan:  # fmt: skip
-    """The plan of a call; strides in elements: (n, c, h). `before`: weights are transformed beforehand, however few units read them."""
+    """The plan of a call; strides in elements: (n, c, h), the weight's (o, c, h, w). `before`: weights are transformed beforehand, however few units read them."""
     tiles_h, tiles_w = -(-out[0] // 2), -(-out[1] // 2)
     tiles, rows = samples * tiles_h * tiles_w, padded(outputs, g)
     fits = max(1, _HELD // (_POINTS * (channels + rows)) // g.columns)
@@ -308,7 +314,7 @@ def plan(
     count = -(-tiles // block)
     wanted = 1 if slots == 1 else 4 * slots
     chunks = max(1, min(rows // (4 * g.rows), -(-wanted // count)))
-    row_blocks = -(-rows // g.rows)
+    row_blocks, grain = -(-rows // g.rows), max(1, 8192 // (channels * _POINTS * g.rows))
     chunk = -(-row_blocks // chunks) * g.rows
     chunks = -(-rows // chunk)
     pitch = block
@@ -318,16 +324,21 @@ def plan(
     sums_at = _front(g) + _POINTS * apart
     inside_at = sums_at + _POINTS * sums_apart + 2 * g.lanes
     scratch = inside_at + inside * _POINTS * weights_apart + 64
+    step_o, step_c, step_h, step_w = weight_strides
+    straight = int(weight_strides == (channels * _TAPS, _TAPS, 3, 1))
+    words = [i * step_h + j * step_w for i in range(3) for j in range(3)]
     fields = {
         "channels": channels, "outputs": outputs, "padded_outputs": rows, "tiles_h": tiles_h, "tiles_w": tiles_w, "tiles": tiles,
         "block": block, "chunk": chunk, "chunks": chunks, "pitch": pitch, "apart": apart, "sums_at": sums_at,
         "sums_apart": sums_apart, "weights_apart": weights_apart, "inside": inside * inside_at, "inside_rows": g.rows if inside else chunk,
+        "step_o": step_o, "step_c": step_c, "straight": straight,
         "size_h": size[0], "size_w": size[1], "low_h": low[0], "low_w": low[1], "high": out[0], "wide": out[1],
         "x_n": x_strides[0], "x_c": x_strides[1], "x_h": x_strides[2],
         "out_n": out_strides[0], "out_c": out_strides[1], "out_h": out_strides[2], "scratch_size": scratch, "slots": slots,
     }  # fmt: skip
     return Plan(
-        np.array([count * chunks, 1, *[fields[name] for name in SIZES]], np.int64), np.arange(channels, dtype=np.int64) * pitch,
-        np.array([row_blocks, max(1, 8192 // (channels * _POINTS * g.rows)), channels, outputs, rows, weights_apart], np.int64),
+        np.array([count * chunks, 1, *[fields[name] for name in SIZES]], np.int64),
+        np.array([*range(0, channels * pitch, pitch), *words], np.int64), np.array(words, np.int64),
+        np.array([row_blocks, grain, channels, outputs, rows, weights_apart, step_o, step_c, straight], np.int64),
         0 if inside else _POINTS * weights_apart, scratch, rows,
     )  # fmt: skip
