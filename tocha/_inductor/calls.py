@@ -174,7 +174,7 @@ def by_winograd(node: Node) -> bool:
 
 
 def _by_winograd(node: Node) -> bool:
-    if config.get("emulate_precision_casts"):
+    if config.get("emulate_precision_casts"):  # type: ignore[attr-defined]
         return False
     x, weight, sizes, kwargs = node.args[0].meta["val"], shape_of(node.args[1]), shape_of(node)[2:], dict(node.kwargs)
     if prim_name(node) == "conv_input":

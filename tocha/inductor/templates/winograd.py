@@ -305,7 +305,8 @@ def plan(
     g: Geometry, samples: int, channels: int, outputs: int, size: tuple[int, ...], low: tuple[int, ...], out: tuple[int, ...],
     x_strides: tuple[int, ...], out_strides: tuple[int, ...], weight_strides: tuple[int, ...], slots: int, before: bool = True,
 ) -> Plan:  # fmt: skip
-    """The plan of a call; strides in elements: (n, c, h), the weight's (o, c, h, w). `before`: weights are transformed beforehand, however few units read them."""
+    """The plan of a call; strides in elements: (n, c, h), the weight's (o, c, h, w). `before`: weights are transformed beforehand, however
+    few units read them."""
     tiles_h, tiles_w = -(-out[0] // 2), -(-out[1] // 2)
     tiles, rows = samples * tiles_h * tiles_w, padded(outputs, g)
     fits = max(1, _HELD // (_POINTS * (channels + rows)) // g.columns)
