@@ -261,3 +261,34 @@ def test_children_parameters_and_the_mode_of_a_module_are_set() -> None:
         assert mine.w.item() == theirs.w.item() == mine.state_dict()["w"].item()
         assert not mine.training
         assert not mine.b.training
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_gradients_are_set(backend: str) -> None:
+    class Accumulating(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.v = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+
+        def forward(self, x: Any) -> Any:
+            if self.w.grad is None:
+                self.w.grad = torch.zeros_like(self.w)
+            self.w.grad += x
+            self.w.grad = self.w.grad * 2
+            self.v.grad = self.w.grad
+            return self.v.grad + 1
+
+    mine, theirs, x = Accumulating(), Accumulating(), torch.tensor([1.0, 2.0])
+    compiled = torch.compile(mine, backend=backend, fullgraph=True)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), theirs(x))
+        torch.testing.assert_close(mine.w.grad, theirs.w.grad)
+        assert mine.v.grad is mine.w.grad
+    mine.v.grad.mul_(0)
+    assert compiled(x).tolist() == [3, 5]
+
+    def wrong(w: Any) -> None:
+        w.grad = torch.ones(3)
+
+    with pytest.raises(RuntimeError, match="attempting to assign a gradient of size"):
+        torch.compile(wrong, backend=backend)(mine.w)

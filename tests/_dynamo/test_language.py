@@ -7,10 +7,12 @@ import contextlib
 import dataclasses
 import enum
 import functools
+import gc
 import itertools
 import math
 import operator
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,6 +20,7 @@ import pytest
 import tocha as torch
 import tocha.nn.functional as F
 from tests._dynamo import helpers
+from tocha import nn
 
 X = torch.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
 SCALE = 2.0
@@ -512,3 +515,57 @@ def test_with_gradients_ahead_of_time(function: Callable[..., Any]) -> None:
 def test_arguments_of_all_kinds() -> None:
     helpers.check(arguments, X.clone(), 1, 2, 3, p=5, fullgraph=True)
     helpers.check(arguments, X.clone(), 1, flag=False, graphs=0)
+
+
+class Backwards:
+    def __reversed__(self) -> Iterator[int]:
+        yield from (5, 6)
+
+
+class Squares:
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, i: int) -> int:
+        return i * i
+
+
+def test_reversed() -> None:
+    layers = nn.ModuleList([nn.ReLU(), nn.Tanh(), nn.Sequential(nn.Sigmoid(), nn.ReLU())])
+
+    def f(x: Any) -> Any:
+        for layer in reversed(layers):
+            x = layer(x) * 2
+        for layer in reversed(layers[2]):
+            x = layer(x) - 0.5
+        for items in (Backwards(), Squares(), [1, x], {"a": 1, "bb": 2}, range(3)):
+            for item in reversed(items):
+                x = x * 2 + (len(item) if isinstance(item, str) else item)
+        return x, [type(m).__name__ for m in reversed(layers)]
+
+    helpers.check(f, torch.tensor([0.5, -0.5]), fullgraph=True)
+
+
+def test_a_generator_left_in_yield_from_is_dropped_in_silence() -> None:
+    def inner(x: Any) -> Iterator[Any]:
+        for i in range(3):
+            yield x * i
+
+    def outer(x: Any) -> Iterator[Any]:
+        yield from inner(x)
+
+    def f(x: Any) -> Any:
+        for y in outer(x):
+            torch._dynamo.graph_break()
+            if y.sum() >= 0:
+                return y + 1
+        return x
+
+    failed: list[Any] = []
+    hook, sys.unraisablehook = sys.unraisablehook, failed.append
+    try:
+        assert torch.compile(f)(torch.ones(2)).tolist() == [1, 1]
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
+    assert not failed

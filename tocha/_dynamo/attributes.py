@@ -18,7 +18,7 @@ from tocha._dynamo.recorder import Recorder
 from tocha._dynamo.sizes import shape_of
 from tocha._dynamo.source import Source
 from tocha._dynamo.world import DELETED, World
-from tocha.dispatch.override import DisableTorchFunction
+from tocha.dispatch.override import PLAIN, DisableTorchFunction
 from tocha.nn import Module, Parameter
 from tocha.tensor import Tensor
 
@@ -410,7 +410,7 @@ class Attributes(Interpreter):
             self.set_plainly(obj, name, value)
 
     def _set_on_tensor(self, obj: Tensor, name: str, value: Any) -> None:
-        """Set an attribute of the user's, or forget the gradient of a leaf from before."""
+        """Set an attribute of the user's, or the gradient of a leaf from before."""
         known = self.world.known.get(id(obj))
         if calls.is_face(type(obj)) and not hasattr(Tensor, name) and name != "__dict__":
             setter = calls.lookup(type(obj), "__setattr__")
@@ -421,8 +421,10 @@ class Attributes(Interpreter):
             return
         if not hasattr(type(obj), name) and name not in _HIDDEN and not name.startswith("_"):
             vars(obj).update({name: value}) if known is None else self.world.write(obj, name, value)
-        elif name == "grad" and value is None and known is not None and obj.is_leaf:
-            self.world.write(obj, name, None)
+        elif name == "grad" and known is not None and obj.is_leaf and (
+            value is None or (type(value) in PLAIN and (value._a.shape, value._a.dtype) == (obj._a.shape, obj._a.dtype))
+        ):  # fmt: skip
+            self.world.write(obj, name, value)
         else:
             raise Break(f"Tensor.{name} is set")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 from typing import Any
 
@@ -85,5 +86,6 @@ class Generator:
         raise StopIteration(value)
 
     def __del__(self) -> None:
-        if getattr(self, "vm", self) is None and self.frame is not None and self.frame.ip and not self.running:
-            self.close()
+        if getattr(self, "vm", self) is None and not self.running and self.cleans_up():
+            with contextlib.suppress(Break):
+                self.close()
