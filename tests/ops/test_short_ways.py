@@ -72,3 +72,77 @@ def test_copies_that_take_the_general_way() -> None:
     assert grad.grad.tolist() == [3, 3]
     assert torch.zeros(2, dtype=torch.int64).copy_(torch.tensor([1.7, 2.2])).tolist() == [1, 2]
     np.testing.assert_array_equal(torch.zeros(2, 3).masked_fill_(torch.tensor([True, False, True]), 2.5).numpy()[1], [2.5, 0, 2.5])
+
+
+@pytest.mark.parametrize("n", [5, 6000])
+def test_scatters_write_memory(n: int) -> None:
+    rng = np.random.default_rng(0)
+    places, values = rng.integers(0, 7, (n, 3)), rng.standard_normal((n, 3)).astype(np.float32)
+    wanted, added = np.zeros((7, 3), np.float32), np.ones((7, 3), np.float64)
+    for row, at in zip(values, places, strict=True):
+        for column in range(3):
+            wanted[at[column], column] = row[column]
+            added[at[column], column] += row[column]
+    index, source = torch.from_numpy(places), torch.from_numpy(values)
+    x = torch.zeros(7, 3)
+    memory = x.numpy()
+    assert x.scatter_(0, index, source) is x
+    np.testing.assert_array_equal(memory, wanted)
+    np.testing.assert_array_equal(x.scatter_(0, index, 2.5).numpy(), np.where(wanted != 0, 2.5, 0))
+    np.testing.assert_allclose(x.fill_(1).scatter_add_(0, index, source).numpy(), added, rtol=1e-4, atol=1e-4)
+    rows = np.ones((7, 3))
+    np.add.at(rows, places[:, 0], values)
+    np.testing.assert_allclose(x.fill_(1).index_add_(0, index[:, 0], source).numpy(), rows, rtol=1e-4, atol=1e-4)
+    columns = np.ones((3, 7))
+    np.add.at(columns, (slice(None), places[:, 1]), values.T)
+    y = torch.ones(3, 7)
+    np.testing.assert_allclose(y.index_add_(1, index[:, 1], source.t()).numpy(), columns, rtol=1e-4, atol=1e-4)
+    assert x._version == 6
+    before = memory.copy()
+    for wrong in (-1, 7):
+        places[n // 2, 1] = places[n // 2, 0] = wrong
+        calls: list[tuple[Any, Any]] = [
+            (lambda: x.scatter_(0, index, source), RuntimeError), (lambda: x.scatter_add_(0, index, source), RuntimeError),
+            (lambda: x.index_add_(0, index[:, 0], source), RuntimeError),
+        ]  # fmt: skip
+        for call, error in calls:
+            with pytest.raises(error, match="out of"):
+                call()
+    np.testing.assert_array_equal(memory, before)
+
+
+def test_scatters_that_take_the_general_way() -> None:
+    leaf = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="leaf Variable"):
+        leaf.scatter_(0, torch.tensor([0]), torch.tensor([2.0]))
+    y = leaf * 1
+    y.scatter_(0, torch.tensor([1]), 5.0).sum().backward()
+    assert leaf.grad.tolist() == [1, 0, 1]
+    x = torch.arange(4.0)
+    with pytest.raises(RuntimeError, match="single memory location"):
+        x.scatter_(0, torch.tensor([0, 1]), x[2:])
+    with pytest.raises(RuntimeError, match=r"self\.dtype to be equal to src\.dtype"):
+        x.scatter_(0, torch.tensor([0]), torch.tensor([1]))
+    assert torch.zeros(4)[::2].scatter_(0, torch.tensor([1]), 3.0).tolist() == [0, 3]
+    assert torch.zeros(3).scatter_(0, torch.tensor([1]), 3.0, reduce="add").tolist() == [0, 3, 0]
+
+
+@pytest.mark.parametrize("n", [4, 3000])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_negative_log_likelihood_of_rows(n: int, reduction: str) -> None:
+    rng = np.random.default_rng(1)
+    x, target = rng.standard_normal((n, 5)), rng.integers(0, 5, n)
+    for ignored in (-100, 2):  # with some ignored it isn't the short way
+        kept = target != ignored
+        each = np.where(kept, -x[np.arange(n), target], 0)
+        share = 1 / kept.sum() if reduction == "mean" else 1.0
+        want = each if reduction == "none" else each.sum() * share
+        leaf = torch.from_numpy(x).requires_grad_()
+        got = torch.nn.functional.nll_loss(leaf, torch.from_numpy(target), ignore_index=ignored, reduction=reduction)
+        np.testing.assert_allclose(got.detach().numpy(), want, rtol=1e-12)
+        (got * 3).sum().backward()
+        slope = np.zeros((n, 5))
+        slope[np.arange(n), target] = np.where(kept, -3 * share, 0)
+        np.testing.assert_allclose(leaf.grad.numpy(), slope, rtol=1e-12)
+    with pytest.raises(IndexError, match="out of bounds"):
+        torch.nn.functional.nll_loss(torch.from_numpy(x), torch.full((n,), 5))

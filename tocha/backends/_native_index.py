@@ -171,22 +171,23 @@ def _taken(input: Any, indices: Sequence[Any], dims: Shape) -> Any:
 # ---- writing
 
 
-def combine_along(name: str, target: Any, index: Any, dim: int, values: Any) -> Any:
-    """`target` combined by the ufunc `name` (or "put") with `values` where gather would read."""
+def combine_along(name: str, target: Any, index: Any, dim: int, values: Any, checked: bool = False) -> Any:
+    """`target` combined by the ufunc `name` (or "put") with `values` where gather would read; `checked` as below."""
     if index.size < native.LEAST["index"]:
         return None
-    known = _from_front((index,), (target.shape[dim],))
+    known = (index,) if checked else _from_front((index,), (target.shape[dim],))
     if known is None:
         return None
     free = tuple([d for d in range(index.ndim) if d != dim])
     return _move(name, index.shape, _grid(target, known[0], dim), _plain(values, index.shape), free)
 
 
-def combine_indexed(name: str, target: Any, indices: Sequence[Any], dims: Shape, values: Any) -> Any:
-    """`target` combined by the ufunc `name` (or "put") with `values` (broadcast) at index arrays of `dims`."""
+def combine_indexed(name: str, target: Any, indices: Sequence[Any], dims: Shape, values: Any, checked: bool = False) -> Any:
+    """`target` combined by the ufunc `name` (or "put") with `values` (broadcast) at index arrays of `dims`; `checked`: all of them are in
+    bounds and none negative."""
     if _few(target, indices, dims):
         return None
-    known = _from_front(indices, [target.shape[d] for d in dims])
+    known = indices if checked else _from_front(indices, [target.shape[d] for d in dims])
     if known is None or any(np.may_share_memory(target, a) for a in (values, *known)):
         return None
     side, shape, free = _fancy(target, known, dims)

@@ -187,6 +187,29 @@ def _plain_targets(x: Any, target: Any, weight: Any, params: dict[str, Any]) -> 
     return bool(np.max(target.view(np.uint64)) < x.shape[1]) and not 0 <= params["ignore_index"] < x.shape[1]
 
 
+def _nll(arrays: list[Any], params: dict[str, Any]) -> Any:
+    """Of rows of float32 or float64, every target a class that counts."""
+    x, target, weight = arrays
+    if x.dtype not in _REAL_NP or not _plain_targets(x, target, weight, params):
+        return None
+    losses, n = np.negative(x[_row_numbers(len(x)), target]), x.dtype.type(len(x))
+    value = losses if params["reduction"] == "none" else losses.sum() if params["reduction"] == "sum" else losses.sum() / n
+    return np.asarray(value), np.asarray(n)
+
+
+def _nll_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
+    g, target, weight, total = arrays
+    out, reduction = np.zeros(params["shape"], g.dtype), params["reduction"]
+    if g.dtype not in _REAL_NP or not _plain_targets(out, target, weight, params) or (reduction == "mean" and float(total) != len(out)):
+        return None
+    out[_row_numbers(len(out)), target] = -(g.dtype.type(1) / total if reduction == "mean" else g.dtype.type(1)) * g
+    return out
+
+
+def _row_numbers(n: int) -> Any:
+    return native.remember(("row numbers", n), lambda: np.arange(n)) if n <= 1 << 14 else np.arange(n)
+
+
 def _cross_entropy(arrays: list[Any], params: dict[str, Any]) -> Any:
     x, target, weight = arrays
     modules = native.inductor()
@@ -330,5 +353,5 @@ RUNS: dict[str, Run] = {
     "any": _simple("any", ORDERED_NP | {_BOOL}, _BOOL), "all": _simple("all", ORDERED_NP | {_BOOL}, _BOOL),
     "count_nonzero": _simple("count_nonzero", ORDERED_NP | {_BOOL}, _INT64), "var": _var, "std": _std, "vector_norm": _norm,
     "mse": _mse, "mse_backward": _mse_backward, "cross_entropy": _cross_entropy, "cross_entropy_backward": _cross_entropy_backward,
-    "cast": _cast, "clone": _clone, "where": _where, "keep": _keep,
+    "nll": _nll, "nll_backward": _nll_backward, "cast": _cast, "clone": _clone, "where": _where, "keep": _keep,
 }  # fmt: skip

@@ -510,7 +510,7 @@ _BY_KIND = {
     "reduce": """
         all amax amin any argmax argmin batch_norm_given_backward count_nonzero max_dim mean min_dim mse mse_backward prod std sum var
         vector_norm""",
-    "spread": "place_one searchsorted",
+    "spread": "nll nll_backward place_one searchsorted",
     "copy": "cast clone conv conv_input keep where tril triu flip",
     "index": "bag_maximum_place bag_sum cat constant_pad resample roll topk embedding gather index cumsum reversed_cumsum cumprod cummax cummin",
     "mm": "mm mv linear linear_backward flash_attention flash_attention_backward",

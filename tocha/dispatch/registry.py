@@ -254,5 +254,5 @@ def _inplace_form(name: str, function: Callable[..., Any]) -> Callable[..., Any]
         return assign(input, function(input, *args, **kwargs), name + "_", since)
 
     at_once: Any = lambda x, *args: x if x.__class__ is Tensor and overwrite(x, into, (x, *args), {}, name + "_") else None  # type: ignore[arg-type]  # noqa: E731
-    call.__dict__["short"] = at_once if into is not None else None  # the function's own makes a new tensor
+    call.__dict__["short"] = getattr(function, "in_place", at_once if into is not None else None)  # the function's own makes a new tensor
     return call

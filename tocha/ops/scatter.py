@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tocha import dtypes
+from tocha.autograd.graph import UNCOUNTED, version_of
+from tocha.autograd.mode import state
+from tocha.backends import cpu, native
 from tocha.dispatch.inplace import overlaps_itself
-from tocha.dispatch.overlap import check_in_place
-from tocha.dispatch.registry import op
+from tocha.dispatch.overlap import check_in_place, has_history, one_memory
+from tocha.dispatch.override import INTERPRETERS, PLAIN
+from tocha.dispatch.registry import F, op
 from tocha.ops.arguments import Number, check_tensor, scalar_of, settle, wrap_dim
 from tocha.ops.creation import make
 from tocha.ops.indexing import (
@@ -132,13 +137,69 @@ def _source(input: Tensor, index: Tensor, src: Any, name: str) -> Tensor:
     return input.new_full((), src).expand(index.shape)
 
 
+# ---- in place: straight into the memory of a plain tensor, nothing recorded; None for the general way
+
+
+def _in_place(short: Any) -> Callable[[F], F]:
+    """Gives an operator the short way of its in-place form."""
+
+    def enter(function: F) -> F:
+        function.in_place = short  # type: ignore[attr-defined]
+        return function
+
+    return enter
+
+
+def _writable(input: Any, index: Any, source: Any) -> bool:
+    if input.__class__ not in PLAIN or index.__class__ is not Tensor or source.__class__ is not Tensor or INTERPRETERS:
+        return False
+    a, i, s = input._a, index._a, source._a
+    if not a.__class__ is i.__class__ is s.__class__ is np.ndarray or input._vc is UNCOUNTED or s.dtype is not a.dtype or not (a.ndim and i.size):
+        return False
+    if (state.grad and (source._rg or has_history(input))) or not a.flags.c_contiguous or not a.flags.writeable:
+        return False
+    return not one_memory(a, i) and not one_memory(a, s)
+
+
+def _short_scatter(name: str, combine: str) -> Any:
+    def short(input: Any, dim: Any = None, index: Any = None, src: Any = None, *more: Any) -> Tensor | None:
+        if more or dim.__class__ is not int:
+            return None
+        if src.__class__ is float and input.__class__ is Tensor and index.__class__ is Tensor and input._a.dtype.char in "fd":
+            src = wrap(np.broadcast_to(input._a.dtype.type(src), index._a.shape)) if abs(src) <= 1e38 else None
+        if not _writable(input, index, src):
+            return None
+        d = _along(input, dim, index, src, name)
+        source = src._a[tuple([slice(n) for n in index._a.shape])]
+        if not native.indexing().combine_along(combine, input._a, index._a, d, source, True):
+            state.run(prims.combine_into, cpu, combine, input._a, index._a, source, d)
+        version_of(input).bump(name + "_")
+        return input
+
+    return short
+
+
+def _short_index_add(input: Any, dim: Any = None, index: Any = None, source: Any = None, *more: Any) -> Tensor | None:
+    if more or dim.__class__ is not int or not _writable(input, index, source) or index._a.ndim != 1:
+        return None
+    d, i = _one_index(input, dim, index, "index_add")
+    _check_slices(input, d, i, source, "index_add")
+    check_range(i, input._a.shape[d], d, error=RuntimeError if input._a.ndim > 1 else IndexError)
+    if not native.indexing().combine_indexed("add", input._a, (i._a,), (d,), source._a, True):
+        state.run(np.add.at, input._a, (slice(None),) * d + (i._a,), source._a)
+    version_of(input).bump("index_add_")
+    return input
+
+
 @op("torch method inplace strictout")
+@_in_place(_short_scatter("scatter", "put"))
 def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
     """src, or one value, written along a dimension at the index (torch docs: torch.scatter)."""
     return _scatter(input, dim, index, value if src is None else src, reduce, "scatter")
 
 
 @op("torch method inplace strictout")
+@_in_place(_short_scatter("scatter_add", "add"))
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """src added along a dimension at the index (torch docs: torch.scatter_add)."""
     d = _along(input, dim, index, check_tensor(src, "scatter_add", "src", 4), "scatter_add")
@@ -215,6 +276,7 @@ def _write_slices(input: Tensor, dim: int, index: Tensor, source: Any, accumulat
 
 
 @op("torch method inplace strictout")
+@_in_place(_short_index_add)
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
     """alpha * source added to the slices at the indices (torch docs: torch.index_add)."""
     scaled = source if alpha.__class__ is int and alpha == 1 else source * _alpha(alpha, input)

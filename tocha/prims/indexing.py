@@ -203,9 +203,7 @@ def scatter_into(xp: Any, target: Any, index: Any, src: Any, dim: int) -> None:
         target[...] = src if src.ndim == 0 else src.reshape(-1)[-1] if index.size else target
     else:
         xp.check_index(index, target.shape[dim])
-        src = _crop(src, index.shape)
-        if not xp.combine_along("put", target, index, dim, src):
-            target[_grid(xp, index, dim)] = src
+        combine_into(xp, "put", target, index, src, dim)
 
 
 def _scatter_add_vjp(g: Any, index: Any, src_shape: Shape, *, dim: int, needs: Any) -> list[Any]:
@@ -216,14 +214,18 @@ def _scatter_add_vjp(g: Any, index: Any, src_shape: Shape, *, dim: int, needs: A
 def scatter_add(xp: Any, input: Any, index: Any, src: Any, *, dim: int) -> Any:
     """A copy of input with src (cropped to the index's shape) added where `gather` would read."""
     out = input.copy("C")
-    _combine(xp, "add", out, index, src, dim)
+    combine_into(xp, "add", out, index, src, dim)
     return out
 
 
-def _combine(xp: Any, name: str, target: Any, index: Any, src: Any, dim: int) -> None:
-    """src (cropped to the index's shape) combined into target by a ufunc, where `gather` would read."""
+def combine_into(xp: Any, name: str, target: Any, index: Any, src: Any, dim: int) -> None:
+    """src (cropped to the index's shape) combined into target by a ufunc ("put": written), where `gather` would read."""
     src = _crop(src, index.shape)
-    if not xp.combine_along(name, target, index, dim, src):
+    if xp.combine_along(name, target, index, dim, src):
+        return
+    if name == "put":
+        target[_grid(xp, index, dim)] = src
+    else:
         add_at(xp, target, _grid_positions(xp, target.shape, index, dim), src, name)
 
 
@@ -301,10 +303,10 @@ def scatter_reduce(xp: Any, input: Any, index: Any, src: Any, *, dim: int, reduc
     out = input.copy("C")
     if not include_self:
         scatter_into(xp, out, index, xp.full(index.shape, _identity(xp, out.dtype, reduce), out.dtype), dim)
-    _combine(xp, _REDUCERS[reduce], out, index, src, dim)
+    combine_into(xp, _REDUCERS[reduce], out, index, src, dim)
     if reduce == "mean":
         count = xp.full(out.shape, int(include_self), xp.int64)
-        _combine(xp, "add", count, index, xp.ones(index.shape, xp.int64), dim)
+        combine_into(xp, "add", count, index, xp.ones(index.shape, xp.int64), dim)
         count = xp.maximum(count, 1).astype(out.dtype)
         out = out // count if out.dtype.kind in "iu" else out / count
     return out
