@@ -124,6 +124,9 @@ def test_scatters_that_take_the_general_way() -> None:
     with pytest.raises(RuntimeError, match=r"self\.dtype to be equal to src\.dtype"):
         x.scatter_(0, torch.tensor([0]), torch.tensor([1]))
     assert torch.zeros(4)[::2].scatter_(0, torch.tensor([1]), 3.0).tolist() == [0, 3]
+    assert torch.zeros(2).scatter_(0, torch.tensor(1), torch.tensor(3.0)).tolist() == [0, 3]
+    assert torch.zeros(2).scatter_(0, torch.tensor([1]), torch.tensor(3.0)).tolist() == [0, 3]
+    assert torch.zeros(2).scatter_(0, torch.tensor(1), 3.0).tolist() == [0, 3]
     assert torch.zeros(3).scatter_(0, torch.tensor([1]), 3.0, reduce="add").tolist() == [0, 3, 0]
 
 

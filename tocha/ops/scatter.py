@@ -167,7 +167,7 @@ def _short_scatter(name: str, combine: str) -> Any:
             return None
         if src.__class__ is float and input.__class__ is Tensor and index.__class__ is Tensor and input._a.dtype.char in "fd":
             src = wrap(np.broadcast_to(input._a.dtype.type(src), index._a.shape)) if abs(src) <= 1e38 else None
-        if not _writable(input, index, src):
+        if not _writable(input, index, src) or not input._a.ndim == index._a.ndim == src._a.ndim:
             return None
         d = _along(input, dim, index, src, name)
         source = src._a[tuple([slice(n) for n in index._a.shape])]
