@@ -72,9 +72,6 @@ def compile_callable(
 
     def variables(given: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The local variables of a call, in the order in which `bind` has them."""
-        if positional and (named or not kwargs) and (len(given) == count or (starred and len(given) > count)):
-            local: dict[str, Any] = display(given, kwargs, function.__closure__)
-            return local
         local = bind(code, function.__qualname__, function.__defaults__, function.__kwdefaults__, given, kwargs)
         if function.__closure__:
             local.update(zip(code.co_freevars, function.__closure__, strict=True))
@@ -86,10 +83,14 @@ def compile_callable(
     def call(*args: Any, **kwargs: Any) -> Any:
         if unsupported or settings["disable"] or report.capturing_now or stance[0] == "force_eager":
             return fn(*args, **kwargs)
-        try:
-            local = variables((*bound, *args), kwargs)
-        except TypeError:
-            return fn(*args, **kwargs)
+        given = (*bound, *args)
+        if positional and (named or not kwargs) and (len(given) == count or (starred and len(given) > count)):
+            local = display(given, kwargs, function.__closure__)
+        else:
+            try:
+                local = variables(given, kwargs)
+            except TypeError:
+                return fn(*args, **kwargs)
         if program.bound and not stacks.function_modes:
             result = program.recall(local, frames)
             if result is not NULL:

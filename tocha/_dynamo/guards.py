@@ -227,10 +227,10 @@ def signature(t: Any) -> tuple[Any, ...]:
 
 def environment() -> tuple[Any, ...]:
     """The state around a call that graphs depend on."""
-    around, modes = vars(stacks), vars(state)  # of this thread
-    cast = around["autocast"]
+    around, modes = stacks.__dict__, state.__dict__  # of this thread; vars() takes twice as long
+    cast, inference = around["autocast"], modes["inference"]
     return (
-        modes["grad"], modes["inference"], modes["inference"] and modes["enabled"], get_default_dtype(), get_default_device(),
+        modes["grad"], inference, inference and modes["enabled"], get_default_dtype(), get_default_device(),
         len(around["function_modes"]), around["subclass_functions_disabled"], around["functions_disabled"], len(around["interpreters"]),
         None if cast is None else _autocast_key(around["autocast_state"] or cast),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from tocha.aot.runtime import Compiled, CompiledBackward, Filled
 from tocha.autograd.graph import version_of
-from tocha.autograd.mode import state
+from tocha.autograd.mode import INFERENCE_USED, state
 from tocha.autograd.views import edge_of
 from tocha.tensor import Tensor
 
@@ -63,17 +63,28 @@ class Bound:
             self.saved = _Template(made.saved_inputs, fixed, lambda t: t._a)
             self.pairs = _Template(needed, fixed, _pair)
             self.wanted = len(made.traced.differentiable)
+            lists = (self.edges, self.numbers, self.saved, self.pairs)
+            self.settled = None if any(x.open or x.again for x in lists) else self._parts(())
 
     def __call__(self, *rest: Tensor) -> list[Any]:
         made, node = self.made, None
         if made.again is not None and (state.grad or made.always):
-            numbers = self.numbers.filled(rest) if self.numbered else None
-            node = CompiledBackward(self.edges.filled(rest), numbers, self.wanted)
-            node.made, node.rng = made, made.again.rng() if made.again.draws else None
-            node.arrays, node.held = self.saved.part(rest), self.pairs.part(rest)
-            node.checked()
-        arrays = made.forward(self.arrays.fill(rest)) if self.forward is None else self.forward([t._a for t in rest])
+            edges, numbers, saved, held = self.settled or self._parts(rest)
+            node = CompiledBackward(edges, numbers, self.wanted)
+            node.made, node.arrays, node.held = made, saved, held
+            node.rng = made.again.rng() if made.again.draws else None
+            if INFERENCE_USED:
+                node.checked()
+        if self.forward is None:
+            arrays = made.forward(self.arrays.fill(rest))
+        else:
+            arrays = self.forward([rest[0]._a] if len(rest) == 1 else [t._a for t in rest])  # the loop takes 0.1 µs
         return made.finish(() if made.plain else self.inputs_with(rest), arrays, node)
+
+    def _parts(self, rest: Sequence[Tensor]) -> tuple[Any, Any, Filled, Filled]:
+        """A call's edges, their numbers, the saved inputs' arrays, and the inputs that running again takes."""
+        numbers = self.numbers.filled(rest) if self.numbered else None
+        return self.edges.filled(rest), numbers, self.saved.part(rest), self.pairs.part(rest)
 
     def inputs_with(self, rest: Sequence[Tensor]) -> list[Tensor]:
         """All inputs, in order."""

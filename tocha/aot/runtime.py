@@ -164,10 +164,10 @@ class Compiled:
 
     def finish(self, inputs: Sequence[Tensor], arrays: Arrays, node: CompiledBackward | None) -> list[Any]:
         """The results of a call whose graph gave `arrays`."""
-        traced = self.traced
-        outs = [wrap(a) for a in arrays[: self.count]]
+        traced, count = self.traced, self.count
+        outs = [wrap(arrays[0])] if count == 1 else [wrap(a) for a in arrays[:count]]
         if node is not None:
-            self._record(outs, arrays[self.count :], node)
+            self._record(outs, arrays[count:], node)
         if self.plain:
             return outs
         results = [_result(r, inputs, outs) for r in traced.results]
@@ -192,11 +192,9 @@ class Compiled:
         bump_all([t for t, _ in plain], "copy_")
 
     def _record(self, outs: list[Tensor], saved: Arrays, node: CompiledBackward) -> None:
-        number = 0
-        for i in self.traced.differentiable:
+        for number, i in enumerate(self.traced.differentiable):
             out = outs[i]
             out._rg, out._node, out._nr = True, node, number
-            number += 1
         if self.kept is None:
             ids = {id(a) for a in saved}
             self.like = [MetaArray(outs[i]._a.shape, outs[i]._a.dtype) for i in self.traced.differentiable]
