@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tocha.backends import _native_norm_small as small
 from tocha.backends import native
 from tocha.backends._native_prims import FLOAT_NP, Rule, Run, pointwise, reduce, row_work, widened
 
@@ -50,6 +51,9 @@ def _type_of(a: Any) -> Any:
 
 def _standardize(arrays: list[Any], params: dict[str, Any]) -> Any:
     x, weight, bias = arrays
+    if x.size < native.LEAST["row"]:
+        if x.dtype in small.TYPES or x.size < native.LEAST["half"]:
+            return small.standardize(x, weight, bias, params)
     if (
         x.dtype not in FLOAT_NP
         or not x.flags.c_contiguous
@@ -106,6 +110,9 @@ def _standardize_any(input: Any, weight: Any, bias: Any, params: dict[str, Any])
 
 def _standardize_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
     g, x, weight, mean, var = arrays
+    if x.size < native.LEAST["row"]:
+        if x.dtype in small.TYPES or x.size < native.LEAST["half"]:
+            return small.standardize_backward(g, x, weight, mean, var, params)
     kind = widened(x.dtype)
     if x.dtype not in FLOAT_NP or g.dtype is not x.dtype or mean.dtype is not kind or var.dtype is not kind:
         return None

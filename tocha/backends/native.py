@@ -26,10 +26,11 @@ from tocha.dtypes import HALF_NP
 # "conv": multiply-adds of a convolution, whose kernels take 6 µs to enter (above this they were never slower than NumPy).
 # "index": elements moved to or from places that indices name, or scanned.
 # "pool": elements of a pooling's input, or of its gradient; "window" where there is a kernel for fewer too.
+# "norm": normalisations, which have kernels of one call for few elements.
 # "recurrent": inputs of all steps of a recurrent layer, or gates.
 # "mm": elements of a product's first factor (tocha.backends._native_products says from how many multiply-adds on).
 LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "spread": 1, "copy": 16384, "conv": 32768,
-         "mm": 512, "index": 4096, "pool": 512, "window": 1, "recurrent": 128}  # fmt: skip
+         "mm": 512, "index": 4096, "pool": 512, "window": 1, "norm": 32, "recurrent": 128}  # fmt: skip
 SHORT_PRODUCT = 1 << 19  # multiply-adds of a product that BLAS's short call is left to (80 x 80 matrices)
 _forced = str(1 << 62) if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
 if _forced:
@@ -506,7 +507,8 @@ def convolutions() -> Any:
 _BY_KIND = {
     "row": """
         softmax softmax_backward log_softmax log_softmax_backward logsumexp cross_entropy
-        cross_entropy_backward standardize standardize_backward batch_norm_given rms_norm rms_norm_backward""",
+        cross_entropy_backward batch_norm_given rms_norm rms_norm_backward""",
+    "norm": "standardize standardize_backward",
     "reduce": """
         all amax amin any argmax argmin batch_norm_given_backward count_nonzero max_dim mean min_dim mse mse_backward prod std sum var
         vector_norm""",

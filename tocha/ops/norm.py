@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tocha import dtypes
-from tocha.autograd.mode import no_grad
+from tocha.autograd.graph import UNCOUNTED, version_of
+from tocha.autograd.mode import no_grad, state
+from tocha.dispatch.override import INTERPRETERS
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
 from tocha.prims import norm as prims
@@ -187,11 +191,23 @@ def _check_channels(name: str, input: Tensor, tensors: dict[str, Tensor | None])
             raise RuntimeError(f"{name}: {label} should contain {c} elements not {x._a.size}")
 
 
-def _update_running(running: Tensor | None, value: Any, momentum: float) -> None:
-    """running = (1 - momentum) * running + momentum * value, in place."""
+def _blend(a: Any, v: Any, momentum: float, factor: float) -> None:
+    a *= 1 - momentum
+    a += (v if factor == 1 else v * factor) * momentum
+
+
+def _update_running(running: Tensor | None, value: Any, momentum: float, factor: float = 1.0) -> None:
+    """running = (1 - momentum) * running + momentum * factor * value, in place; value has as many elements."""
+    if running.__class__ is Tensor and value.__class__ is Tensor and momentum.__class__ is float and not INTERPRETERS:
+        a, v = running._a, value._a
+        if a.__class__ is v.__class__ is np.ndarray and a.dtype is v.dtype and not running._rg and running._vc is not UNCOUNTED:
+            state.run(_blend, a, v.reshape(a.shape), momentum, factor)
+            version_of(running).bump("add_")
+            return
     if running is not None:
         with no_grad():
-            running.mul_(1 - momentum).add_(value.to(running.dtype), alpha=momentum)
+            value = value.detach().reshape(running.shape)
+            running.mul_(1 - momentum).add_((value if factor == 1 else value * factor).to(running.dtype), alpha=momentum)
 
 
 def _batch_norm(
@@ -210,10 +226,9 @@ def _batch_norm(
     for s in shape[2:]:
         rest *= s
     out, mean, var = prims.standardize(input, weight, bias, shape=(n, c, rest), axes=(0, 2), affine=(c, 1), eps=eps)
-    mean, var = mean.detach().reshape(c), var.detach().reshape(c)
     if n * rest and (running_mean is not None or running_var is not None):
         _update_running(running_mean, mean, momentum)
-        _update_running(running_var, var * (n * rest / max(n * rest - 1, 1)), momentum)
+        _update_running(running_var, var, momentum, n * rest / max(n * rest - 1, 1))
     return out, mean, var
 
 
@@ -267,7 +282,8 @@ def native_batch_norm(
     out, mean, var = _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if mean is None or var is None:
         return out, input.new_empty(0), input.new_empty(0)
-    return out, *_given_type(input, weight, mean, (var + eps).rsqrt())
+    c = input._a.shape[1]
+    return out, *_given_type(input, weight, mean.detach().reshape(c), (var.detach().reshape(c) + eps).rsqrt())
 
 
 @op("F")
