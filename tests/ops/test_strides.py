@@ -107,6 +107,18 @@ def test_rows_stay_rows_whatever_the_memory_order_of_the_input(name, size):
         torch.testing.assert_close(got, want)
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_channels_last_survives_joins_norms_and_rolls_of_meta_tensors_too(device):
+    x, v = torch.empty_strided((2, 4, 3, 3), (36, 1, 12, 4), device=device), torch.ones(4, device=device)
+    rows = torch.empty(2, 4, 3, 3, device=device)
+    assert torch.cat([x, x], 1).stride() == (72, 1, 24, 8)
+    assert torch.cat([x[:, :1], x], 1).stride() == (45, 1, 15, 5)
+    assert torch.cat([x, rows], 1).stride() == (72, 9, 3, 1)
+    assert F.batch_norm(x, v, v).stride() == F.batch_norm(x, v, v, training=True).stride() == (36, 1, 12, 4)
+    assert F.group_norm(x, 2).stride() == x.roll(1, 2).stride() == (36, 1, 12, 4)
+    assert F.group_norm(rows, 2).stride() == rows.roll(1, 2).stride() == (36, 9, 3, 1)
+
+
 def test_channels_last_survives_joining():
     x = torch.rand(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
     assert torch.cat([x, x], 1).is_contiguous(memory_format=torch.channels_last)

@@ -215,7 +215,9 @@ def _batch_norm_given(graph: Graph, node: Node) -> Values:
     along = m.rule("mul", m.wide(mean), scale)
     shift = m.rule("neg", along) if bias is None else m.rule("sub", m.wide(bias), along)
     shape = (value.shape[1], *[1] * (value.ndim - 2))
-    return m.narrow(m.rule("add", m.rule("mul", m.wide(x), m.seen(scale, shape)), m.seen(shift, shape)), value.dtype)
+    out = m.narrow(m.rule("add", m.rule("mul", m.wide(x), m.seen(scale, shape)), m.seen(shift, shape)), value.dtype)
+    out.meta["val"] = node.meta["val"]  # in its memory order
+    return out
 
 
 # ---- products

@@ -32,7 +32,7 @@ def _call(graph: Graph, target: Any, args: tuple[Any, ...], value: MetaArray) ->
 
 def _cat(graph: Graph, node: Node) -> Node:
     """Joined arrays: undefined memory, of which each piece overwrites a window."""
-    whole = MetaArray(node.meta["val"].shape, node.meta["val"].dtype)
+    whole = node.meta["val"]
     found = _call(graph, run.fill, (whole.shape, whole.dtype, None), whole)
     start, dim = 0, node.kwargs["dim"]
     for piece in node.args:

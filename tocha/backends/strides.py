@@ -128,10 +128,15 @@ def as_operands(name: str, results: Any, operands: Sequence[Any], params: dict[s
     elif name in _AS_CHANNELS and operands[0].ndim in _AS_CHANNELS[name]:
         if operands[0].flags.c_contiguous or not _channels_last(operands[0]):
             return results
-        mode = params["specs"][0][0] if name == "resample" else ""
-        if mode == "circular" or (mode == "area" and operands[0].ndim == 5):
+        if name == "resample" and params["specs"][0][0] in (("circular", "area") if operands[0].ndim == 5 else ("circular",)):
             return results
         place = _in_channels
+    elif name in _ROWS_OR_CHANNELS:  # of meta arrays: kernels give it themselves
+        given = [x for x in (operands if name == "cat" else operands[:1]) if x.size]
+        given = [x.with_strides(result_strides(x.shape, x.itemsize, (x,))) for x in given]
+        if not all(map(_channels_last, given)) or all(x.flags.c_contiguous for x in given):
+            return results
+        place = lambda a: _in_channels(a) if a.ndim in (4, 5) else a  # noqa: E731
     else:
         return results
     return tuple(map(place, results)) if isinstance(results, (tuple, list)) else place(results)
@@ -170,10 +175,8 @@ def in_rows(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def follow(*args: Any, **kwargs: Any) -> Any:
             got = function(*args, **kwargs)
-            if got is None:
-                return None
-            if isinstance(args[0], (list, tuple)):  # a native form
-                return as_operands(name, got, *args)
+            if got is None or isinstance(args[0], (list, tuple)):  # a native form
+                return got if got is None else as_operands(name, got, *args)
             return as_operands(name, got, args[1:], kwargs)
 
         return follow
@@ -184,11 +187,9 @@ def in_rows(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         got = function(*args, **kwargs)
-        if got.__class__ is _ndarray and got.flags.c_contiguous:
-            return got
         if got.__class__ is tuple:
-            return tuple([ordered(g) for g in got])
-        return ordered(got)
+            return tuple(map(ordered, got))
+        return got if got.__class__ is _ndarray and got.flags.c_contiguous else ordered(got)
 
     def ordered(got: Any) -> Any:
         if got is None or not hasattr(got, "flags") or got.flags.c_contiguous or (channels and _channels_last(got)):
