@@ -36,8 +36,11 @@ WAYS: list[Any] = [
 
 
 @pytest.mark.parametrize(("dtype", "into", "by_numpy"), WAYS)
-def test_bits_and_stream(dtype: Any, into: Callable[..., bool], by_numpy: Callable[..., Any]) -> None:
+def test_bits_and_stream(
+    dtype: Any, into: Callable[..., bool], by_numpy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     native.inductor()
+    monkeypatch.setattr(continuous, "kernel", None)
     ours, theirs = MT19937(3), MT19937(3)
     for n in (1, 7, 617, 625, 2500, (1 << 16) + 3):
         out = np.empty(n, dtype)
@@ -46,6 +49,17 @@ def test_bits_and_stream(dtype: Any, into: Callable[..., bool], by_numpy: Callab
         assert want.dtype == dtype
         np.testing.assert_array_equal(out.view(np.uint8), want.view(np.uint8))
         assert (ours.get_state() == theirs.get_state()).all()
+
+
+@fused
+@pytest.mark.parametrize("n", [1, 700])
+def test_what_is_made_of_uniforms(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    native.inductor()
+    ours = [continuous.exponential(MT19937(3), n, F32, 2.0), continuous.cauchy(MT19937(3), n, F64, 0.5, 2.0)]
+    monkeypatch.setattr(continuous, "kernel", None)
+    theirs = [continuous.exponential(MT19937(3), n, F32, 2.0), continuous.cauchy(MT19937(3), n, F64, 0.5, 2.0)]
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @fused

@@ -138,7 +138,17 @@ def _with_indices(arrays: list[Any], params: dict[str, Any]) -> Any:
     out, codes = found
     spatial = arrays[0].shape[arrays[0].ndim - len(params["kernel"]) :]
     given = {n: params[n] for n in ("kernel", "stride", "padding", "dilation", "sizes")}
-    return out, code_places(np, codes, spatial, **given)
+
+    def tables() -> Any:  # places of taps from a window's first, and of windows' first ones
+        first = code_places(np, np.zeros(params["sizes"], _BYTE), spatial, **given)
+        steps = _steps_of(spatial)
+        taps: Any = sum(np.ix_(*[np.arange(k) * d * s for k, d, s in zip(params["kernel"], params["dilation"], steps, strict=True)]))
+        return taps.ravel(), first
+
+    taps, first = native.remember(("places", spatial, *given.values()), tables)
+    places = taps.take(codes)
+    places += first
+    return out, places
 
 
 def _adaptive(arrays: list[Any], params: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tocha.backends import native
-from tocha.rng import box_muller, discrete
+from tocha.rng import box_muller, continuous, discrete
 from tocha.rng.mt19937 import MT19937
 
 Into = Callable[[MT19937, Any], bool]  # fills a C-contiguous array, or returns False with nothing drawn
@@ -91,6 +91,7 @@ def transform(u: Any, mean: float, std: float) -> bool:
 
 
 box_muller.kernel = transform
+continuous.kernel = lambda engine, out: draw("uniform64", engine, out, 1.0, 0.0, 2.0)
 
 
 # ---- distributions: how an array of a type is filled, None where there is no kernel

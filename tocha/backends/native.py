@@ -26,11 +26,11 @@ from tocha.dtypes import HALF_NP
 # "conv": multiply-adds of a convolution, whose kernels take 6 µs to enter (above this they were never slower than NumPy).
 # "index": elements moved to or from places that indices name, or scanned.
 # "pool": elements of a pooling's input, or of its gradient; "window" where there is a kernel for fewer too.
-# "norm": normalisations, which have kernels of one call for few elements.
+# "model": what programs that use it at all have a model for, and NumPy takes many calls for.
 # "recurrent": inputs of all steps of a recurrent layer, or gates.
 # "mm": elements of a product's first factor (tocha.backends._native_products says from how many multiply-adds on).
 LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "spread": 1, "copy": 16384, "conv": 32768,
-         "mm": 512, "index": 4096, "pool": 512, "window": 1, "norm": 32, "recurrent": 128}  # fmt: skip
+         "mm": 512, "index": 4096, "pool": 512, "window": 1, "model": 32, "recurrent": 128}  # fmt: skip
 SHORT_PRODUCT = 1 << 19  # multiply-adds of a product that BLAS's short call is left to (80 x 80 matrices)
 _forced = str(1 << 62) if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
 if _forced:
@@ -506,16 +506,16 @@ def convolutions() -> Any:
 # Primitives that have a kernel (tocha.backends._native_prims, _native_products, _native_pool), with the kind that says from which size on.
 _BY_KIND = {
     "row": """
-        softmax softmax_backward log_softmax log_softmax_backward logsumexp cross_entropy
+        softmax_backward log_softmax_backward cross_entropy
         cross_entropy_backward batch_norm_given rms_norm rms_norm_backward""",
-    "norm": "standardize standardize_backward",
+    "model": "standardize standardize_backward softmax log_softmax logsumexp flash_attention flash_attention_backward",
     "reduce": """
         all amax amin any argmax argmin batch_norm_given_backward count_nonzero max_dim mean min_dim mse mse_backward prod std sum var
         vector_norm""",
     "spread": "nll nll_backward place_one searchsorted",
     "copy": "cast clone conv conv_input keep where tril triu flip",
     "index": "bag_maximum_place bag_sum cat constant_pad resample roll topk embedding gather index cumsum reversed_cumsum cumprod cummax cummin",
-    "mm": "mm mv linear linear_backward flash_attention flash_attention_backward",
+    "mm": "mm mv linear linear_backward",
     "recurrent": "lstm_layer lstm_layer_backward gru_layer gru_layer_backward rnn_layer rnn_layer_backward",
     "pool": """
         place adaptive_max_pool grid_sample grid_sample_of_image grid_sample_of_grid""",

@@ -91,7 +91,7 @@ def fill(
     return target
 
 
-def straight(target: Tensor, generator: Generator | None, name: str, draw: ByKernel) -> bool:
+def straight(target: Tensor, generator: Generator | None, name: str, draw: ByKernel, booked: bool = True) -> bool:
     """Whether a kernel drew into the target's memory: a tensor of its own array there, and nothing recorded."""
     a = target._a
     if draw.into is None or INTERPRETERS or a.__class__ is not np.ndarray or target.__class__ not in NO_DISPATCH:
@@ -100,7 +100,8 @@ def straight(target: Tensor, generator: Generator | None, name: str, draw: ByKer
         return False
     if not draw.into(engine_for(generator, CPU, name), a):
         return False
-    version_of(target).bump(name)
+    if booked:
+        version_of(target).bump(name)
     return True
 
 
@@ -109,6 +110,8 @@ def overwrite(
 ) -> Tensor:
     """Put random values into `target` (new memory) in memory order, as torch does, without booking a change. Returns the
     tensor to go on with: inside vmap another one, which has values of its own for each example."""
+    if draw.__class__ is ByKernel and not given and straight(target, generator, name, draw, False):
+        return target
     level = drawing(name) if stacks.interpreters else None
     if level is not None:
         with off(level):

@@ -57,6 +57,8 @@ def _short_to(input: Any, to: Any = None, *more: Any) -> Tensor | None:
     """A plain tensor in CPU memory to the type or device that it has."""
     if more or input.__class__ not in PLAIN or input._a.__class__ is not np.ndarray:
         return None
+    if to.__class__ is Tensor and to._a.__class__ is np.ndarray:
+        return input if to._a.dtype is input._a.dtype else None
     if to.__class__ is DType:
         return input if to.np is input._a.dtype else None
     return input if to.__class__ is str and to == "cpu" else None
@@ -203,7 +205,7 @@ for _alias, _dtype in {
     _cast_method(_alias, _dtype)
 
 
-@op("method")
+@op("method", short=_short_to)
 def type_as(input: Tensor, other: Tensor) -> Tensor:
     """`to` the dtype and device of `other`."""
     return to(input, other)

@@ -7,6 +7,7 @@ float16 or bfloat16. The narrow ones are computed wider and rounded through floa
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -43,9 +44,15 @@ def uniform32(engine: MT19937, count: int, low: float = 0.0, high: float = 1.0) 
     return out
 
 
+# Where a native one is at hand, set by tocha.backends._native_random: (engine, array) -> whether it filled the array.
+kernel: Callable[[MT19937, np.ndarray], bool] | None = None
+
+
 def uniform64(engine: MT19937, count: int) -> np.ndarray:
     """Float64 uniforms in [0, 1) of 53 random bits."""
     out = np.empty(count)
+    if count and kernel is not None and kernel(engine, out):
+        return out
     for part, words in engine.chunks64(count):
         words &= _MASK53
         piece = out[part]
