@@ -69,6 +69,7 @@ _INLINED_OURS = (
     "tocha.amp.autocast_mode",
     "tocha.autograd.mode",
     "tocha.nn.parallel",
+    "tocha.optim.swa_utils",
     "tocha.demo",
     "tocha._dynamo.verify",
     "tocha._dynamo.functions",

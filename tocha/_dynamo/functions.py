@@ -1,6 +1,7 @@
-"""Custom autograd.Functions in a trace: forward and backward become graphs within the graph.
+"""Custom autograd.Functions in a trace: forward and backward become graphs within the graph. So do hooks on what the trace computes.
 
     Function.apply(…) -> graphs.function(spec, forward graph, backward graph, tensors)
+    x.register_hook(f) -> graphs.hook(x, graph, others)
 
 Both are captured when the call is, so whatever Python decides in them is guarded as everything else. `ctx` is a plain object of the trace.
 """
@@ -12,11 +13,12 @@ from typing import Any
 from tocha._dynamo import calls
 from tocha._dynamo.calls import rule
 from tocha._dynamo.exc import Break, NotDynamic
+from tocha._dynamo.recorder import METHODS
 from tocha._dynamo.subgraphs import Captured, attribute, lifted_by, on_memory, stand_in, whole
 from tocha._higher_order_ops import graphs
 from tocha.autograd import mode
 from tocha.autograd.function import Function
-from tocha.dispatch.override import DisableTorchFunction
+from tocha.dispatch.override import PLAIN, DisableTorchFunction
 from tocha.tensor import Tensor
 from tocha.utils._pytree import tree_unflatten
 
@@ -116,17 +118,78 @@ def _backward(vm: Any, cls: type, ctx: Context, given: list[Any], results: list[
         grads = [stand_in(r, False) for r in results]
     ctx.saved_tensors = tuple(kept)
     fresh = [*[k for k in kept if k is not None], *grads]
-    grad = mode.is_grad_enabled()
-    mode._set_grad(False)
-    try:
-        made = Captured(vm, "autograd.Function", _static(cls, "backward"), (ctx, *grads), fresh, clone=True, watched=())
-    except Exception as error:  # which the program hasn't raised: its backward runs later
-        raise Break(f"{cls.__name__}.backward raises {type(error).__name__} where forward is called: {error}") from error
-    finally:
-        mode._set_grad(grad)
+    made = _later(vm, f"{cls.__name__}.backward", _static(cls, "backward"), (ctx, *grads), fresh)
     if len(made.leaves) < len(given) or any(x is not None for x in made.leaves[len(given) :]):
         raise Break(f"{cls.__name__}.backward returns {len(made.leaves)} gradients for {len(given)} inputs")
     for a, g in zip(given, made.leaves, strict=False):
         if g is not None and not (isinstance(a, Tensor) and isinstance(g, Tensor)):
             raise Break(f"{cls.__name__}.backward returns a gradient for what is no tensor")
     return made
+
+
+def _later(vm: Any, name: str, fn: Any, args: tuple[Any, ...], fresh: list[Tensor]) -> Captured:
+    """A function that backward calls."""
+    grad = mode.is_grad_enabled()
+    mode._set_grad(False)
+    try:
+        return Captured(vm, name, fn, args, fresh, clone=True, watched=())
+    except Exception as error:  # which the program hasn't raised
+        raise Break(f"{name} raises {type(error).__name__} where forward is called: {error}") from error
+    finally:
+        mode._set_grad(grad)
+
+
+class Handle:
+    """A hook's handle in a trace. The hook is one on a tensor that only the graph has, or `made` by the epilogue."""
+
+    of_graph = True
+
+    def remove(self) -> None:
+        """Remove the hook."""
+
+
+@rule(Handle.remove)
+def _remove(vm: Any, args: Any, kwargs: Any) -> Any:
+    raise Break("a hook is removed")
+
+
+def _registering(name: str) -> None:
+    @rule(getattr(METHODS, name))
+    def register(vm: Any, args: Any, kwargs: Any) -> Any:
+        x, fn = args
+        outside, nested = vm.world.source_of(x) is not None, vm.recorder.graph is not vm.recorder.root
+        with DisableTorchFunction():
+            leaf = outside and x.is_leaf
+            if type(x) not in PLAIN or nested or not x.requires_grad or (name != "register_hook" and not leaf):
+                raise Break(f"Tensor.{name}() of this tensor")
+        if not outside:
+            return _hook(vm, args, kwargs)
+        handle = Handle()
+        vm._noted(handle)
+        vm.world.hooked.append((x, name, fn, handle))
+        return handle
+
+
+_registering("register_hook")
+_registering("register_post_accumulate_grad_hook")
+
+
+@whole
+def _hook(vm: Any, args: Any, kwargs: Any) -> Any:
+    x, fn = args
+    recorder = vm.recorder
+    if recorder.varying:
+        raise NotDynamic
+    with DisableTorchFunction():
+        g = stand_in(x, False)
+    made = _later(vm, "a hook", fn, (g,), [g])
+    (new,) = made.leaves if len(made.leaves) == 1 else (...,)
+    if isinstance(new, Tensor) and (new._a.shape, new._a.dtype) == (x._a.shape, x._a.dtype):
+        lifted = lifted_by([made])
+        recorder.graph.call_function(graphs.hook, (recorder.argument(x), attribute(vm, "hook", made, lifted), tuple(lifted)))
+        recorder.calls += 1
+    elif new is not None:
+        raise Break("a hook returns something else than a gradient of its tensor's shape and type")
+    handle = Handle()
+    vm._noted(handle)
+    return handle

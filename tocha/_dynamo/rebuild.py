@@ -274,6 +274,10 @@ class Rebuilder:
         """Replay writes to what existed before."""
         world = self.world
         world.distinct()
+        for x, method, fn, handle in world.hooked:
+            if x._a.buffer.version:
+                raise Unmakeable(handle, f"{method} of a tensor that is written to")
+            self._let(handle, f"{self.source(world.known[id(x)].source)}.{method}({self.value(fn)})")
         later: list[str] = []
         for real, copy, before in world.copies:
             if changed(copy, before):

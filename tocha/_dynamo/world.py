@@ -66,6 +66,7 @@ class World:
     def __init__(self, guards: g.Guards, recorder: Recorder) -> None:
         self.guards, self.recorder = guards, recorder
         self.known: dict[int, Known] = {}  # by id of the real value and of what stands for it
+        self.hooked: list[tuple[Tensor, str, Any, Any]] = []  # hooks registered on tensors from before: method, function and handle
         self.copies: list[tuple[Any, Any, Any]] = []  # real container, the trace's copy, what the copy held at first
         self.overlay: dict[tuple[int, str], Any] = {}
         self.viewed: dict[int, dict[str, Any]] = {}  # objects whose __dict__ was looked at: the copy in force

@@ -81,6 +81,14 @@ def function(spec: FunctionSpec, forward_graph: Any, backward_graph: Any, operan
     return tuple(_Function.apply(spec, forward_graph, backward_graph, *operands))
 
 
+def hook(x: Tensor, graph: Any, others: tuple[Tensor, ...]) -> None:
+    """Have the graph give the gradient that goes on from x."""
+    x.register_hook(lambda g: graph.forward(g, *others)[0])
+
+
+hook.impure = True  # type: ignore[attr-defined]
+
+
 class TransformSpec(NamedTuple):
     """A transform of torch.func: its name and options, the leaves of the arguments (... for tensors), and the structures of arguments
     ((positional, keyword), a jvp's tangents) and of the function's result."""

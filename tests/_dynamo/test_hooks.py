@@ -1,0 +1,179 @@
+"""Hooks on tensors that are registered in compiled functions."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+
+import tocha as torch
+from tests._dynamo.helpers import check
+from tocha import nn
+
+X, W = torch.tensor([1.0, 2.0]), torch.tensor([0.5, -3.0], requires_grad=True)
+
+
+def gradients(function: Any, **options: Any) -> list[Any]:
+    """Values and gradients, of the function and of it compiled, one call after another."""
+    found = []
+    for call in (function, torch.compile(function, **options)):
+        x = X.clone().requires_grad_()
+        W.grad = None
+        for _ in range(2):
+            out = call(x)
+            out = out if isinstance(out, torch.Tensor) else out[0]
+            out.sum().backward()
+        found.append((out.detach(), x.grad, W.grad))
+    return found
+
+
+def scaled(g: Any, k: float) -> Any:
+    return g * k * W
+
+
+def on_what_is_computed(x: Any) -> Any:
+    h = x.exp() * W
+    h.register_hook(lambda g: (g * 10).clamp(-2, 30))
+    return (h * h).sin()
+
+
+def on_a_result(x: Any) -> Any:
+    h = x * 3
+    h.register_hook(functools.partial(scaled, k=2.0))
+    return h
+
+
+def on_a_view(x: Any) -> Any:
+    h = x * 3
+    v = h[:1]
+    v.register_hook(lambda g: g * 10)
+    return h.sum() + v.sum()
+
+
+def before_a_write(x: Any) -> Any:
+    h = x * 3
+    h.register_hook(lambda g: g * 10)
+    h.mul_(x)
+    return h * h
+
+
+def that_only_looks(x: Any) -> Any:
+    h = x * 3
+    h.register_hook(lambda g: None)
+    return h * h
+
+
+def several(x: Any) -> Any:
+    h = x.tanh()
+    for k in (2, 3):
+        h.register_hook(lambda g, k=k: g * k + g.sum())
+    return h.exp()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("function", [on_what_is_computed, on_a_result, on_a_view, before_a_write, that_only_looks, several])
+def test_hooks_are_captured(function: Any, backend: str) -> None:
+    want, got = gradients(function, backend=backend, fullgraph=True)
+    torch.testing.assert_close(got, want)
+
+
+def test_gradients_of_gradients() -> None:
+    def f(x: Any) -> Any:
+        h = x.exp()
+        h.register_hook(lambda g: g * g)
+        return (h * h).sum()
+
+    found = []
+    for call in (f, torch.compile(f, fullgraph=True)):
+        x = X.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(call(x), x, create_graph=True)
+        found.append(torch.autograd.grad(slope.sum(), x)[0])
+    torch.testing.assert_close(*found)
+
+
+def test_on_inputs_and_parameters() -> None:
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.seen = nn.Parameter(torch.ones(2)), [0]
+
+        def forward(self, x: Any) -> Any:
+            def count(p: Any, seen: Any = self.seen) -> None:
+                seen[0] += 1
+
+            self.w.register_post_accumulate_grad_hook(count)
+            return x * self.w, x.register_hook(lambda g: g * 10)
+
+    found = []
+    for compiled in (False, True):
+        layer = Layer()
+        call = torch.compile(layer, fullgraph=True) if compiled else layer
+        x = X.clone().requires_grad_()
+        out, handle = call(x)
+        out.sum().backward()
+        first = x.grad.clone()
+        out, other = call(x)
+        handle.remove()
+        other.remove()
+        out.sum().backward()
+        found.append([first, x.grad, layer.w.grad, torch.tensor(layer.seen)])
+    torch.testing.assert_close(*found)
+    assert found[0][0].tolist() == [10, 10]
+
+
+def test_a_hook_with_effects_is_registered_between_graphs() -> None:
+    seen: list[Any] = []
+
+    def f(x: Any) -> Any:
+        h = x * 3
+        h.register_hook(lambda g: seen.append(g.tolist()))
+        return h * 2
+
+    want, got = gradients(f)
+    torch.testing.assert_close(got, want)
+    assert seen == [[2, 2]] * 4
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        torch.compile(f, fullgraph=True)(X.clone().requires_grad_())
+
+
+def test_handles() -> None:
+    def removed(x: Any) -> Any:
+        h = x * 3
+        h.register_hook(lambda g: g * 10).remove()
+        return h
+
+    def returned(x: Any) -> Any:
+        h = x * 3
+        return h, h.register_hook(lambda g: g * 10)
+
+    def written(x: Any) -> Any:
+        h = x * 1
+        torch._dynamo.graph_break()
+        h.register_hook(lambda g: g * 10)
+        h.mul_(x)
+        return h
+
+    for f in (removed, returned, written):
+        want, got = gradients(f)
+        torch.testing.assert_close(got, want)
+    torch.compile(returned)(X.clone().requires_grad_())[1].remove()
+
+
+def test_a_tensor_without_gradients_has_no_hooks() -> None:
+    check(lambda x: x.register_hook(lambda g: g), X, graphs=None)
+    check(lambda x: (x * 2).register_hook(lambda g: g), X, graphs=None)
+
+
+def test_a_hook_in_a_branch() -> None:
+    def f(x: Any) -> Any:
+        h = x * 3
+
+        def branch(y: Any) -> Any:
+            h.register_hook(lambda g: g * 10)
+            return y * h
+
+        return torch.cond(x.sum() > 0, branch, lambda y: y * h * 2, (x,)) + h
+
+    want, got = gradients(f)
+    torch.testing.assert_close(got, want)
