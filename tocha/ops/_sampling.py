@@ -5,43 +5,25 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tocha import dtypes
-from tocha.autograd.graph import UNCOUNTED, version_of
 from tocha.autograd.mode import state
 from tocha.backends import for_device, namespace
-from tocha.device import CPU
 from tocha.device import device as Device
 from tocha.dispatch.inplace import assign, check_writable, mutated
-from tocha.dispatch.overlap import has_history
-from tocha.dispatch.override import INTERPRETERS, NO_DISPATCH, in_memory, stacks
+from tocha.dispatch.override import in_memory, stacks
 from tocha.dispatch.vmap import batched, drawing, off
 from tocha.dtypes import dtype as DType
 from tocha.ops.creation import make
+from tocha.prims.native_draws import ByKernel, Draw, straight
 from tocha.prims.pointwise import _refusal
 from tocha.random import Generator, engine_for
 from tocha.tensor import Tensor, wrap
 
 Shape = tuple[int, ...]
-# Draws `count` values of a NumPy type; `contiguous` tells whether the target is. The arrays of parameters that are given come last.
-Draw = Callable[..., np.ndarray]
-
-
-class ByKernel:
-    """A draw that a kernel can do too, with the same values: `into(engine, array)` fills a dense array and returns True, or changes nothing."""
-
-    __slots__ = ("draw", "into")
-
-    def __init__(self, draw: Draw, into: Callable[[Any, Any], bool] | None) -> None:
-        self.draw, self.into = draw, into
-
-    def __call__(self, *args: Any) -> np.ndarray:
-        return self.draw(*args)
-
 _CPP = {
     "bool": "bool", "uint8": "unsigned char", "int8": "signed char", "int16": "short int", "int32": "int",
     "int64": "long int", "uint16": "unsigned short", "uint32": "unsigned int", "uint64": "long unsigned int",
@@ -89,20 +71,6 @@ def fill(
     overwrite(target, generator, name, draw, at_once, given)
     mutated(target, None, name)
     return target
-
-
-def straight(target: Tensor, generator: Generator | None, name: str, draw: ByKernel, booked: bool = True) -> bool:
-    """Whether a kernel drew into the target's memory: a tensor of its own array there, and nothing recorded."""
-    a = target._a
-    if draw.into is None or INTERPRETERS or a.__class__ is not np.ndarray or target.__class__ not in NO_DISPATCH:
-        return False
-    if target._vc is UNCOUNTED or (state.grad and has_history(target)) or not a.size or not a.flags.c_contiguous or not a.flags.writeable:
-        return False
-    if not draw.into(engine_for(generator, CPU, name), a):
-        return False
-    if booked:
-        version_of(target).bump(name)
-    return True
 
 
 def overwrite(

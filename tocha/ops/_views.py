@@ -84,19 +84,23 @@ def short_unsqueeze(input: Any, dim: Any = None, *more: Any) -> Tensor | None:
 def short_expand(input: Any, *size: Any) -> Tensor | None:
     if not plain(input) or not size:
         return None
-    shape = input._a.shape
-    lead = len(size) - len(shape)
+    a = input._a
+    lead = len(size) - a.ndim
     if lead < 0:
         return None
-    wanted = size[:lead]
-    for n, own in zip(size[lead:], shape, strict=True):
-        if n.__class__ is not int or (n != own and n != -1 and (own != 1 or n < 0)):
+    wanted, strides = size[:lead], (0,) * lead
+    for n, own, step in zip(size[lead:], a.shape, a.strides, strict=True):
+        if n == own and n.__class__ is int:
+            strides += (step,)
+        elif n.__class__ is not int or (n != -1 and (own != 1 or n < 0)):
             return None
+        else:
+            strides += (step if n == -1 else 0,)
         wanted += (own if n == -1 else n,)
     for n in size[:lead]:
         if n.__class__ is not int or n < 0:
             return None
-    return linked(input, prims.expand.impl(cpu, input._a, shape=wanted), prims.expand, {"shape": wanted})
+    return linked(input, cpu.restride(a, wanted, strides), prims.expand, {"shape": wanted})
 
 
 def short_like(short: Any) -> Any:

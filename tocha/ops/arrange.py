@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from tocha.prims import arrange as prims
 from tocha.prims import indexing
 from tocha.prims.move import unsafe_view
 from tocha.tensor import Tensor, wrap
+
+Shape = tuple[int, ...]
 
 
 @op("torch method")
@@ -146,23 +149,30 @@ def _positions(counts: Tensor, output_size: int | None) -> Tensor:
 def constant_pad_nd(input: Tensor, pad: Any, value: Any = 0) -> Tensor:
     """`value` before and after the last dimensions, whose pairs come innermost first; negative counts crop (torch docs:
     torch.nn.functional.pad)."""
-    counts = tuple(int(n) for n in pad)
+    full = _pad_pairs(tuple([int(n) for n in pad]), tuple(input._a.shape))
+    if isinstance(value, Tensor):
+        value = value.item()
+    if value != 0 or value.__class__ not in (int, float):
+        check_fits(input.dtype, value)
+    return prims.constant_pad(input, pad=full, value=value)
+
+
+@functools.lru_cache(1024)
+def _pad_pairs(counts: Shape, shape: Shape) -> tuple[tuple[int, int], ...]:
+    """The counts by dimension, for a tensor of `shape`."""
     if len(counts) % 2:
         raise RuntimeError(f"Length of pad must be even but instead it equals {len(counts)}")
-    if len(counts) > 2 * input.ndim:
+    if len(counts) > 2 * len(shape):
         raise RuntimeError(
             f"Length of pad should be no more than twice the number of dimensions of the input. Pad length is {len(counts)} while "
-            f"the input has {input.ndim} dimensions."
+            f"the input has {len(shape)} dimensions."
         )
     pairs = [(counts[i], counts[i + 1]) for i in range(0, len(counts), 2)]
-    full = tuple(reversed(pairs + [(0, 0)] * (input.ndim - len(pairs))))
-    for d, (n, (a, b)) in enumerate(zip(input._a.shape, full, strict=True)):
+    full = tuple(reversed(pairs + [(0, 0)] * (len(shape) - len(pairs))))
+    for d, (n, (a, b)) in enumerate(zip(shape, full, strict=True)):
         if n + a + b < 0:
             raise RuntimeError(
                 f"The input size {n}, plus negative padding {a} and {b} resulted in a negative output size, which is invalid. "
                 f"Check dimension {d} of your input."
             )
-    if isinstance(value, Tensor):
-        value = value.item()
-    check_fits(input.dtype, value)
-    return prims.constant_pad(input, pad=full, value=value)
+    return full
