@@ -97,16 +97,12 @@ def _forward(vm: Any, cls: type, ctx: Context, given: list[Any]) -> Captured:
     """Forward without recording, as eager mode runs it; what it saves comes after its results."""
     old = calls.lookup(cls, "setup_context") is calls.lookup(Function, "setup_context")
     run = _static(cls, "forward")
-    grad = mode.is_grad_enabled()
-    mode._set_grad(False)
-    try:
+    with mode.no_grad():
         made = Captured(vm, "autograd.Function", run, (ctx, *given) if old else tuple(given), watched=tuple(given), shares=True)
         if not old:
             out = tree_unflatten(made.leaves, made.spec)
             made.run(_static(cls, "setup_context"), (ctx, tuple(given), out))
         made.close([*[x for x in made.leaves if isinstance(x, Tensor)], *ctx.saved_tensors])
-    finally:
-        mode._set_grad(grad)
     return made
 
 
@@ -129,14 +125,11 @@ def _backward(vm: Any, cls: type, ctx: Context, given: list[Any], results: list[
 
 def _later(vm: Any, name: str, fn: Any, args: tuple[Any, ...], fresh: list[Tensor]) -> Captured:
     """A function that backward calls."""
-    grad = mode.is_grad_enabled()
-    mode._set_grad(False)
     try:
-        return Captured(vm, name, fn, args, fresh, clone=True, watched=())
+        with mode.no_grad():
+            return Captured(vm, name, fn, args, fresh, clone=True, watched=())
     except Exception as error:  # which the program hasn't raised
         raise Break(f"{name} raises {type(error).__name__} where forward is called: {error}") from error
-    finally:
-        mode._set_grad(grad)
 
 
 class Handle:
