@@ -34,15 +34,8 @@ class Node:
     """
 
     __slots__ = (
-        "__dict__",
-        "__weakref__",
-        "edges",
-        "hooks",
-        "order",
-        "output_numbers",
-        "output_versions",
-        "outputs",
-    )
+        "__dict__", "__weakref__", "edges", "hooks", "order", "output_numbers", "output_versions", "outputs",
+    )  # fmt: skip
     edges: tuple[Node | Tensor | None, ...]
     output_numbers: tuple[int, ...] | None
     outputs: int

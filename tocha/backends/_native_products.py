@@ -30,6 +30,7 @@ NAMES = {np.dtype(t): n for t, n in (
     (np.float32, "f32"), (np.float64, "f64"), (np.float16, "f16"), (ml_dtypes.bfloat16, "bf16"), (np.int8, "i8"), (np.uint8, "u8"), (np.int16, "i16"),
     (np.uint16, "u16"), (np.int32, "i32"), (np.uint32, "u32"), (np.int64, "i64"), (np.uint64, "u64"),
 )}  # fmt: skip
+_BLOCK = 20  # rows of a product with few columns that are a unit of work
 _COMPUTED = {"f64": np.dtype(np.float64), "i64": np.dtype(np.int64), "i32": np.dtype(np.int32)}
 _FLOAT32 = np.dtype(np.float32)
 _OF_BLAS = frozenset((_FLOAT32, np.dtype(np.float64)))
@@ -310,6 +311,97 @@ def _short(a: Any, columns: int) -> bool:
     return a.dtype in _OF_BLAS and a.size * columns < native.SHORT_PRODUCT
 
 
+def _few_kernel(name: str) -> Any:
+    """The builtin of a kernel of tocha.backends._native_few."""
+
+    def build() -> Any:
+        from tocha.backends import _native_few
+
+        modules = native.inductor()
+        assert modules is not None
+        buffers, sizes, code = _native_few.names()[name]
+        return modules.entry.build_template(name, buffers, sizes, code())
+
+    return native.built((name,), build) if native.inductor() else None
+
+
+_few_calls: dict[Any, tuple[Any, Any]] = {}  # of calls as made before: the kernel and its work array, found by one question
+
+
+def few(x: Any, weight: Any, bias: Any) -> Any:
+    """`linear` with few outputs; None for other types and memory."""
+    key = (x.dtype, x.shape, x.strides, weight.dtype, weight.shape, weight.strides)
+    found = _few_calls.get(key) or _few_call(x, weight, key)
+    if found is None:
+        return None
+    out = np.empty((x.shape[0], weight.shape[0]), _FLOAT32)
+    found[0](out, x, weight, _zeros(weight.shape[0]) if bias is None else bias if bias.flags.c_contiguous else bias.copy(), found[1])
+    return out
+
+
+def _few_call(x: Any, weight: Any, key: Any) -> tuple[Any, Any] | None:
+    (n, k), o, steps = x.shape, weight.shape[0], (*x.strides, *weight.strides)
+    if not x.dtype is weight.dtype is _FLOAT32 or n < 2 or steps[1] != 4 or steps[3] != 4 or (steps[0] | steps[2]) & 3:
+        return None
+    kernel = _few_kernel("few")
+    if kernel is None:
+        return None
+    if len(_few_calls) > 4096:
+        _few_calls.clear()
+    work = np.array([-(-n // _BLOCK), max(1, 2048 // k), n, o, k, steps[0] // 4, steps[2] // 4, _BLOCK], np.int64)
+    found = _few_calls[key] = kernel, work
+    return found
+
+
+def sweep(a: Any, b: Any) -> Any:
+    """a @ b for the gradients of `few`; None for other types and memory."""
+    key = (a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides)
+    found = _sweep_calls.get(key) or _sweep_call(a, b, key)
+    if found is None:
+        return None
+    out = np.empty((a.shape[0], b.shape[1]), _FLOAT32)
+    found[0](out, a, b, found[1])
+    return out
+
+
+_sweep_calls: dict[Any, tuple[Any, Any]] = {}
+
+
+def _sweep_call(a: Any, b: Any, key: Any) -> tuple[Any, Any] | None:
+    steps = (*a.strides, *b.strides)
+    if not a.dtype is b.dtype is _FLOAT32 or steps[3] != 4 or any(step & 3 for step in steps):
+        return None
+    kernel = _few_kernel("sweep")
+    if kernel is None:
+        return None
+    if len(_sweep_calls) > 4096:
+        _sweep_calls.clear()
+    (m, k), n = a.shape, b.shape[1]
+    work = np.array([-(-m // 5), max(1, (1 << 16) // (5 * k * n)), m, k, n, *[step // 4 for step in steps[:3]]], np.int64)
+    found = _sweep_calls[key] = kernel, work
+    return found
+
+
+@functools.cache
+def _zeros(n: int) -> Any:
+    return np.zeros(n, _FLOAT32)
+
+
+def column_sums(x: Any) -> Any:
+    """The sums of a float32 matrix's columns; None for other arrays."""
+    rows, columns = x.shape
+    if x.dtype is not _FLOAT32 or rows > 1 << 17 or columns < 8 or not x.flags.c_contiguous:
+        return None
+    kernel = _few_kernel("column_sums")
+    if kernel is None:
+        return None
+    key = ("column sums", x.shape)
+    work = native.remember(key, lambda: np.array([-(-columns // 8), max(1, 8192 // rows), rows, columns, columns], np.int64))
+    out = np.empty(columns, _FLOAT32)
+    kernel(out, x, work)
+    return out
+
+
 def _mm(arrays: list[Any], params: dict[str, Any]) -> Any:
     a, b = arrays
     if b.ndim == 2 and _short(a, b.shape[0 if params["tb"] else 1]):
@@ -327,6 +419,9 @@ def _mv(arrays: list[Any], params: dict[str, Any]) -> Any:
 
 def _linear(arrays: list[Any], params: dict[str, Any]) -> Any:
     x, weight, bias = arrays
+    found = native.linear(x, weight, bias) if x.ndim == weight.ndim == 2 else None
+    if found is not None:
+        return found
     if x.ndim < 2 or weight.ndim != 2 or _short(x, weight.shape[0]):
         return None
     return product(x, weight.T, bias)
@@ -335,12 +430,14 @@ def _linear(arrays: list[Any], params: dict[str, Any]) -> Any:
 def _linear_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
     g, x, weight = arrays
     if _short(g, x.shape[1]):
-        return None
+        return native.linear_gradients(g, x, weight) if g.dtype is _FLOAT32 else None
     of_input = multiply(g, weight)
     of_weight = None if of_input is None else multiply(g.T, x)
     if of_weight is None:
         return None
-    of_bias = _native_prims.RUNS["sum"]([g], {"dim": (0,)}) if g.size >= native.LEAST["reduce"] or g.dtype in HALF_NP else None
+    of_bias = column_sums(g) if native.LEAST["column"] <= g.size < native.LEAST["reduce"] else None
+    if of_bias is None:
+        of_bias = _native_prims.RUNS["sum"]([g], {"dim": (0,)}) if g.size >= native.LEAST["reduce"] or g.dtype in HALF_NP else None
     if of_bias is None:
         if g.dtype in HALF_NP:
             return None

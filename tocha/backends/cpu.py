@@ -391,7 +391,7 @@ def convolve_weight(*arrays: Any, **params: Any) -> Any:
 
 # ---- reductions and losses
 
-total = _cpu_sums.total
+total, linear_gradients, fma = _cpu_sums.total, native.linear_gradients, native.fma
 cross_entropy, cross_entropy_backward = _cpu_losses.cross_entropy, _cpu_losses.cross_entropy_backward
 check_classes, check_rows, check_range = _cpu_checks.check_classes, _cpu_checks.check_rows, _cpu_checks.check_range
 require, truth = _cpu_checks.require, bool

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tocha.backends import _cpu_memory
+from tocha.backends import _cpu_memory, _cpu_sums
 from tocha.backends.strides import in_rows
 from tocha.dtypes import HALF_NP
 
@@ -29,8 +29,10 @@ from tocha.dtypes import HALF_NP
 # "model": what programs that use it at all have a model for, and NumPy takes many calls for.
 # "recurrent": inputs of all steps of a recurrent layer, or gates.
 # "mm": elements of a product's first factor (tocha.backends._native_products says from how many multiply-adds on).
+# "few": multiply-adds of a linear layer with few outputs. "column": elements of a matrix whose columns are summed for a bias.
 LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "spread": 1, "copy": 16384, "conv": 4096,
-         "mm": 512, "index": 4096, "pool": 512, "window": 1, "model": 32, "recurrent": 128}  # fmt: skip
+         "mm": 512, "index": 4096, "pool": 512, "window": 1, "model": 32, "recurrent": 128, "few": 1 << 16, "column": 256}  # fmt: skip
+FEW = 11  # outputs up to which a linear layer has a kernel of its own (tocha.backends._native_few)
 SHORT_PRODUCT = 1 << 19  # multiply-adds of a product that BLAS's short call is left to (80 x 80 matrices)
 _forced = str(1 << 62) if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
 if _forced:
@@ -501,6 +503,49 @@ def convolutions() -> Any:
     from tocha.backends import _native_conv
 
     return _native_conv
+
+
+@functools.cache
+def products() -> Any:
+    """The module of products on kernels."""
+    from tocha.backends import _native_products
+
+    return _native_products
+
+
+def linear(x: Any, weight: Any, bias: Any) -> Any:
+    """A linear layer with few outputs, of matrices, in torch's order; None where that is left to BLAS."""
+    few = 1 < weight.shape[0] <= FEW and x.size * weight.shape[0] >= LEAST["few"]
+    return products().few(x, weight, bias) if few else None
+
+
+def linear_gradients(g: Any, x: Any, weight: Any = None) -> tuple[Any, ...]:
+    """The gradients of a linear layer's input, if `weight` is given, weight and bias from matrices; small ones in torch's order."""
+    few = g.shape[1] <= FEW and g.size * x.shape[1] >= LEAST["few"]
+    sweep = products().sweep if few else _no_sweep
+    of_weight, of_bias = sweep(g.T, x), column_sums(g)
+    found = g.T.dot(x) if of_weight is None else of_weight, of_bias
+    if weight is None:
+        return found
+    of_input = sweep(g, weight)
+    return g.dot(weight) if of_input is None else of_input, *found
+
+
+def _no_sweep(a: Any, b: Any) -> None:
+    return None
+
+
+def column_sums(x: Any) -> Any:
+    """The sums of a matrix's columns, small ones in torch's order."""
+    found = products().column_sums(x) if LEAST["column"] <= x.size else None
+    return _cpu_sums.total(x, (0,), False) if found is None else found
+
+
+def fma(x: Any, y: float, z: Any) -> Any:
+    """x * y + z, rounded once in float32 (but for one case in 2^29): in float64 the product is exact."""
+    if x.dtype != np.float32:
+        return x * y + z
+    return (np.multiply(x, np.float64(np.float32(y)), dtype=np.float64) + z).astype(np.float32)
 
 
 # Primitives that have a kernel (tocha.backends._native_prims, _native_products, _native_pool), with the kind that says from which size on.

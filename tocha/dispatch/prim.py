@@ -142,21 +142,9 @@ class Plan:
     arguments among them."""
 
     __slots__ = (
-        "holds",
-        "in_order",
-        "joint",
-        "needs",
-        "node_class",
-        "outputs",
-        "prim",
-        "rules",
-        "sources",
-        "special",
-        "take",
-        "tensors",
-        "totals",
+        "holds", "in_order", "joint", "needs", "node_class", "outputs", "prim", "rules", "sources", "special", "take", "tensors", "totals",
         "variadic",
-    )
+    )  # fmt: skip
 
     def __init__(self, prim: Prim, needs: tuple[bool, ...]) -> None:
         self.prim = prim

@@ -117,8 +117,7 @@ def _linear_all(g: Any, input: Any, weight: Any) -> Any:
     """All three gradients at once where the call is plain: one kernel in place of three."""
     small = _small_matrices(g, input, weight)
     if small is not None:
-        grad, x, w = small
-        return wrap(grad.dot(w)), wrap(grad.T.dot(x)), wrap(cpu.total(grad, (0,), False))
+        return tuple([wrap(a) for a in cpu.linear_gradients(*small)])
     if g._a.ndim != 2 or recording(g, input, weight) or g._a.dtype.kind == "c":
         return _linear_input(g, weight), _linear_weight(g, input), _linear_bias(g)
     return linear_backward(g, input, weight)
@@ -129,22 +128,29 @@ def _linear_parameters(g: Any, input: Any) -> Any:
     small = _small_matrices(g, input)
     if small is None:
         return None, _linear_weight(g, input), _linear_bias(g)
-    return None, wrap(small[0].T.dot(small[1])), wrap(cpu.total(small[0], (0,), False))
+    return None, *[wrap(a) for a in cpu.linear_gradients(*small)]
 
 
 def _small_matrices(*tensors: Any) -> list[Any] | None:
     """The arrays of plain CPU matrices of one float type, too small for a kernel, that a gradient rule may work on directly: for them
     the way through the primitive is half the time. None for anything else."""
+    arrays = plain_arrays(*tensors)
+    if arrays is None or arrays[0].size >= linear_backward.native or arrays[0].dtype.char not in "fd":
+        return None
+    return arrays if all(a.ndim == 2 and a.size != 1 for a in arrays) else None
+
+
+def plain_arrays(*tensors: Any) -> list[Any] | None:
+    """The arrays of plain CPU tensors of one type, that a gradient rule may work on directly; None for anything else."""
     if state.grad or INTERPRETERS:
         return None
-    dtype = tensors[0]._a.dtype
-    arrays = []
+    dtype, arrays = tensors[0]._a.dtype, []
     for t in tensors:
         a = t._a
-        if t.__class__ not in NO_DISPATCH or a.__class__ is not np.ndarray or a.ndim != 2 or a.dtype is not dtype or a.size == 1:
+        if t.__class__ not in NO_DISPATCH or a.__class__ is not np.ndarray or a.dtype is not dtype:
             return None
         arrays.append(a)
-    return arrays if arrays[0].size < linear_backward.native and dtype.char in "fd" else None
+    return arrays
 
 
 def _linear_bias(g: Any) -> Any:
