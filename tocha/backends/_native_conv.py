@@ -265,7 +265,8 @@ def input_gradient(
 
         if merge:
             return _lines(conv.gradient_line, (_product(size),), (1,), (1,), ((0, 0),), (1,), (_product(size),))
-        return _lines(conv.gradient_line, size, kernel, stride, padding, dilation, g.shape[2:])
+        line = functools.partial(conv.gradient_line, rising=not _is_deep(o // groups, per, groups))
+        return _lines(line, size, kernel, stride, padding, dilation, g.shape[2:])
 
     steps = (o // groups * per * taps, taps, per * taps)
     return _convolve(
@@ -310,7 +311,7 @@ def _convolve(
         return conv.plan(
             geometry if deep else depthwise.single(geometry), found, shape[0], groups, channels // each, outputs, x_steps, out_steps, steps[0],
             (steps[1], steps[2] * each), threads.get_num_threads(), tall=1 if deep else depthwise.tall(found),
-            before=kept is not None, hole=end is not None,
+            before=kept is not None, hole=end is not None, **({} if deep else {"together": 1}),
         )  # fmt: skip
 
     plan, compute = native.remember((key, kept is not None, end is not None), make), _compute(x.dtype)
@@ -390,15 +391,17 @@ def _packed_taps(weight: Any, taps: Any, groups: int, swap: bool) -> Any:
     return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1))
 
 
-def weight_gradient(g: Any, x: Any, *, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int) -> Any:
-    """`conv_weight` (tocha.prims.convolution)."""
+def weight_gradient(
+    g: Any, x: Any, *, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int, bias: bool = False
+) -> Any:
+    """`conv_weight` (tocha.prims.convolution); with `bias` that one's gradient too."""
     o, per, taps = g.shape[1], x.shape[1] // groups, _product(kernel)
     if not _serves(x, g, (o, per, *kernel), _product(g.shape) * per * taps):
         return None
     outputs = o // groups
     deep = groups < 8 or per != 1 or outputs > 8
     main, add = builtin("weight" if deep else "depthwise_weight", x.dtype), builtin("weight_sum", x.dtype) if deep else None
-    if main is None or (deep and add is None):
+    if main is None or (deep and add is None) or (bias and not deep):
         return None
     g = np.ascontiguousarray(g)
     out = np.empty((o, per, *kernel), x.dtype)
@@ -413,6 +416,7 @@ def weight_gradient(g: Any, x: Any, *, kernel: Shape, stride: Shape, padding: Pa
         padding,
         dilation,
         groups,
+        bias,
         threads.get_num_threads(),
     )
 
@@ -429,7 +433,7 @@ def weight_gradient(g: Any, x: Any, *, kernel: Shape, stride: Shape, padding: Pa
             lines = _lines(conv.forward_line, x.shape[2:], kernel, stride, padding, dilation, g.shape[2:])
         geometry, slots = tile(x.dtype), threads.get_num_threads()
         if deep:
-            return products.plan(geometry, lines, spread, x.shape[0], groups, per, outputs, x_steps, g_steps, slots)
+            return products.plan(geometry, lines, spread, x.shape[0], groups, per, outputs, x_steps, g_steps, slots, bias)
         geometry = depthwise.single(geometry)
         plan = conv.plan(
             geometry,
@@ -444,6 +448,7 @@ def weight_gradient(g: Any, x: Any, *, kernel: Shape, stride: Shape, padding: Pa
             (0, 0),
             slots,
             aside=taps * outputs * geometry.lanes,
+            together=1,
         )
         plan.work[0] = groups
         return plan
@@ -456,5 +461,6 @@ def weight_gradient(g: Any, x: Any, *, kernel: Shape, stride: Shape, padding: Pa
     slots = int(plan.work[-1])
     main(partial, x, g, np.zeros(slots, np.int64), np.empty(slots * plan.scratch, x.dtype), plan.table, plan.work)
     assert add is not None
-    add(out, partial, plan.sum_work)
-    return out
+    of_bias = np.empty(o if bias else 0, x.dtype)
+    add(out, of_bias, partial, plan.sum_work)
+    return (out, of_bias) if bias else out

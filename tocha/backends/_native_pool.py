@@ -93,7 +93,7 @@ def _maxima(x: Any, params: dict[str, Any]) -> Any:
         places = _steps_of((1, 1, *convolutions._three(sizes, 1)))
         return conv.plan(
             depthwise.single(convolutions.tile(x.dtype)), lines, samples, groups, 1, 1, (of_sample, of_group, *steps),
-            (places[1], samples * places[1], *places[2:]), 0, (0, 0), threads.get_num_threads(), x_group=of_group,
+            (places[1], samples * places[1], *places[2:]), 0, (0, 0), threads.get_num_threads(), x_group=of_group, together=1,
         )  # fmt: skip
 
     key = (

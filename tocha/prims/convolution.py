@@ -12,11 +12,14 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from tocha.backends import cpu
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import prim
+from tocha.prims.contract import plain_arrays
 from tocha.prims.elementary import conj
 from tocha.prims.reduce import sum_
 from tocha.prims.windows import Pairs, Shape, crop_spatial, out_sizes, pad_spatial, scatter_windows, windows
+from tocha.tensor import wrap
 
 
 def _product(sizes: Shape) -> int:
@@ -28,6 +31,23 @@ def _product(sizes: Shape) -> int:
 
 def _bias_vjp(g: Any) -> Any:
     return sum_(g, dim=(0, *range(2, g._a.ndim)), keepdim=False)
+
+
+def _parameters(g: Any, input: Any, weight_shape: Shape, *, stride: Shape, padding: Pairs, dilation: Shape, groups: int) -> Any:
+    """The gradients of weight and bias, which a kernel finds together."""
+    params = {"kernel": weight_shape[2:], "stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    arrays = plain_arrays(g, input)
+    found = None if arrays is None else cpu.convolve_weight(*arrays, bias=True, **params)
+    if found is None:
+        return None, conv_weight(g, conj(input), **params), _bias_vjp(g)
+    return None, wrap(found[0]), wrap(found[1])
+
+
+def _all(
+    g: Any, input: Any, weight: Any, input_shape: Shape, weight_shape: Shape, *, stride: Shape, padding: Pairs, dilation: Shape, groups: int
+) -> Any:  # fmt: skip
+    params: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    return conv_input(g, conj(weight), None, size=input_shape[2:], **params), *_parameters(g, input, weight_shape, **params)[1:]
 
 
 def _conv_infer(input: Any, weight: Any, bias: Any, *, stride: Shape, padding: Pairs, dilation: Shape, groups: int) -> MetaArray:
@@ -46,6 +66,7 @@ def _conv_infer(input: Any, weight: Any, bias: Any, *, stride: Shape, padding: P
         ),
         _bias_vjp,
     ),
+    joint={(False, True, True): _parameters, (True, True, True): _all},
 )  # fmt: skip
 def conv(xp: Any, input: Any, weight: Any, bias: Any, *, stride: Shape, padding: Pairs, dilation: Shape, groups: int) -> Any:
     """(N, C, *spatial) with (O, C/groups, *kernel) and (O) -> (N, O, *sizes), a cross-correlation."""

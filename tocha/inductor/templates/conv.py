@@ -37,19 +37,8 @@ _PHASE = 10
 _SINGLES = 1  # 49 pixels are 48 and one
 PACK_BUFFERS = ("packed", "weight", "taps")
 PACK_SIZES = (
-    "channels",
-    "block",
-    "outputs",
-    "padded_outputs",
-    "blocks",
-    "phases",
-    "group",
-    "step_o",
-    "step_c",
-    "packed_group",
-    "unit_rows",
-    "straight",
-)
+    "channels", "block", "outputs", "padded_outputs", "blocks", "phases", "group", "step_o", "step_c", "packed_group", "unit_rows", "straight",
+)  # fmt: skip
 
 
 def front(g: Geometry) -> int:
@@ -189,7 +178,7 @@ def code(g: Geometry) -> str:
     """The convolution kernel's module."""
     return module(
         body(g), phase(g), *windows.packers(g), pack_inside(g), pack_rows(g), runs.gather_panel(g), runs.place_tile(g),
-        *micros(g, _SINGLES, picked=True),
+        *micros(g, _SINGLES, picked=True, onward=True),
     )
 
 
@@ -258,14 +247,8 @@ def pack_weight(g: Geometry) -> str:
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
     v = Vectors(f, g)
     s = Fields(f, PACK_BUFFERS, PACK_SIZES)
-    blocks, phases, channels, block, outputs, padded_outputs = (
-        s.blocks,
-        s.phases,
-        s.channels,
-        s.block,
-        s.outputs,
-        s.padded_outputs,
-    )
+    blocks, phases, channels, block = s.blocks, s.phases, s.channels, s.block
+    outputs, padded_outputs = s.outputs, s.padded_outputs
     table, step_o, step_c = s.taps, s.step_o, s.step_c
     with f.loop(f["lo"], f["hi"]) as unit:
         group, start_row = unit // blocks, (unit % blocks) * s.unit_rows
@@ -358,15 +341,15 @@ def forward_line(size: int, kernel: int, stride: int, dilation: int, low: int, o
     return Line(size, stride, tuple([r - low for r in residues]), ((0, outputs, taps),), 1, kernel, -low)
 
 
-def gradient_line(size: int, kernel: int, stride: int, dilation: int, low: int, outputs: int) -> Line:
-    """For the gradient of an input of `size` elements from that of `outputs` outputs."""
+def gradient_line(size: int, kernel: int, stride: int, dilation: int, low: int, outputs: int, rising: bool = False) -> Line:
+    """For the gradient of an input of `size` elements from that of `outputs` outputs; taps in the kernel's order, or by `rising` shifts."""
     met = [
         [(k, (r + low - k * dilation) // stride) for k in range(kernel) if (r + low - k * dilation) % stride == 0]
         for r in range(stride)
     ]
     first = min([q for taps in met for _, q in taps], default=0)
     phases = [
-        (r, -(-(size - r) // stride), tuple([(k, 0, q - first) for k, q in reversed(taps)]))
+        (r, -(-(size - r) // stride), tuple([(k, 0, q - first) for k, q in (reversed(taps) if rising else taps)]))
         for r, taps in enumerate(met)
         if r < size
     ]
@@ -386,6 +369,7 @@ class Plan:
     bias_size: int
 
 
+_TOGETHER = 8  # channels whose products for a tap follow each other in a sum, as in torch's convolutions on AVX2
 _STEPS = 640  # inner dimension of a block of channels
 _HELD = 512 * 1024  # elements of sums kept in scratch
 _INSIDE = 160 * 1024  # elements of weights that fit the L2 cache beside it
@@ -411,21 +395,21 @@ def boxes(lines: list[Line], samples: int, planes: int, limit: int) -> list[int]
 def plan(
     g: Geometry, lines: list[Line], samples: int, groups: int, channels: int, outputs: int, x_strides: Shape, out_strides: Shape,
     weight_group: int, weight_steps: tuple[int, int], slots: int, aside: int = 0, tall: int = 1,
-    x_group: int = 0, before: bool = False, hole: bool = False,
+    x_group: int = 0, before: bool = False, hole: bool = False, together: int = _TOGETHER,
 ) -> Plan:  # fmt: skip
     """The plan of a call; strides in elements: x and out (n, c, d, h, w), weight from a group, an output and a channel to the next.
 
     `aside`: elements of scratch wanted before the packed input; `tall` is for `depthwise`; `x_group`: from a group of
     x to the next, if not its channels; `before`: weights are packed beforehand, however few units read them; `hole`: there is an
-    epilogue, so what isn't finished can't be in the result's memory, which an operand may share.
+    epilogue, so what isn't finished can't be in the result's memory, which an operand may share; `together`: channels whose products for a
+    tap follow each other.
     """
     planes = list(itertools.product(*[range(len(line.origins)) for line in lines]))
     phases = list(itertools.product(*[line.phases for line in lines]))
     kernel = [line.kernel for line in lines]
     tap_counts = [len(a[2]) * len(b[2]) * len(c[2]) for a, b, c in phases]
     most = max(*tap_counts, 1)
-    block = max(1, min(channels, _STEPS // most))
-    block = -(-channels // -(-channels // block))
+    block = _even(channels, max(1, min(channels, _STEPS // most)))
     rows = padded(outputs, g)
     row_blocks = -(-rows // g.rows)
     least = len(planes) * _least(lines)
@@ -442,7 +426,7 @@ def plan(
     if piecewise:
         block, size, counts = channels, whole, _counts(lines, samples, whole)
     elif inside := inside and narrow * sum(tap_counts) >= _LEAST_STEPS * len(phases):
-        cut = -(-channels // -(-channels // min(block, narrow)))
+        cut = _even(channels, min(block, narrow))
         several = boxes(lines, samples, len(planes), max(_SCRATCH // cut, 1))
         inside = _product(_counts(lines, samples, several)) <= _READS
         if inside:
@@ -474,7 +458,10 @@ def plan(
     else:
         scratch = front(g) + hold_at + held + 64
     packed_group = sum(tap_counts) * channels * rows
-    table, taps = _tables(lines, planes, phases, parts, block, pitch, plane, plane_size, channels * rows, out_strides, kernel, g.columns)
+    together = 1 if channels % block % together else together  # a last block has the first of a block's steps
+    table, taps = _tables(
+        lines, planes, phases, parts, block, pitch, plane, plane_size, channels * rows, out_strides, kernel, g.columns, together
+    )
     inside_at, inside_rows = -(-scratch // 16) * 16 - front(g) if inside else 0, g.rows if inside and piecewise else chunk
     if inside:  # phases lie apart by all rows
         scratch = front(g) + inside_at + sum(tap_counts) * block * (g.rows if piecewise else rows) + 64
@@ -508,6 +495,14 @@ def plan(
         np.array([groups * unit_count, max(1, 8192 // max(channels * sum(tap_counts) * unit_rows, 1)), *[pack[n] for n in PACK_SIZES]], np.int64),
         taps, 0 if inside else packed_group * groups, scratch, rows * groups,
     )  # fmt: skip
+
+
+def _even(channels: int, most: int) -> int:
+    """Channels of a block, at most so many, all blocks of about equal size, and of whole groups of `_TOGETHER` if there are several."""
+    size = -(-channels // -(-channels // most))
+    if size == channels or size < _TOGETHER:
+        return size
+    return min(-(-size // _TOGETHER), most // _TOGETHER) * _TOGETHER
 
 
 def _product(sizes: Any) -> int:
@@ -544,7 +539,7 @@ def _counts(lines: list[Line], samples: int, size: list[int]) -> list[int]:
 
 def _tables(
     lines: list[Line], planes: list[Shape], phases: list[Any], parts: list[Part], block: int, pitch: int, plane: list[int], plane_size: int,
-    weights: int, out_strides: Shape, kernel: list[int], columns: int,
+    weights: int, out_strides: Shape, kernel: list[int], columns: int, together: int,
 ) -> tuple[Any, Any]:  # fmt: skip
     """The words of `table`, and those of `taps` for the weights' packing."""
     head = [line.origins[i] for p in planes for line, i in zip(lines, p, strict=True)]
@@ -554,6 +549,7 @@ def _tables(
     steps = range(0, columns * block * max([part.stored for part in parts]), columns)
     start = len(head) + _PHASE * len(parts) + len(steps)
     tiles = 0
+    in_turn = [range(c, min(c + together, block)) for c in range(0, block, together)]
     for part in parts:
         row, column = (part.start[0] * plane[1] + part.start[1]) * plane[2] + part.start[2], plane[2]
         inside = [
@@ -565,8 +561,8 @@ def _tables(
         records += [
             len(inside), start + len(offsets), part.before * weights, first, *part.outputs, tiles, part.stored, picks
         ]  # fmt: skip
-        offsets += [c * pitch + o for c in range(block) for o in inside]
-        offsets += [c * part.stored + number for c in range(block) for number, _ in part.taps]
+        offsets += [c * pitch + o for few in in_turn for o in inside for c in few]
+        offsets += [c * part.stored + number for few in in_turn for number, _ in part.taps for c in few]
         tiles += part.tiles
     before = 0
     for phase in phases:

@@ -252,30 +252,40 @@ class Vectors:
         return lines
 
 
-def micro(g: Geometry, rows: int, vectors: int, singles: int = 0, picked: bool = False) -> Function:
+def micro(g: Geometry, rows: int, vectors: int, singles: int = 0, picked: bool = False, onward: bool = False) -> Function:
     """c[r, :] = sum over k of a[k, r] * b[offsets[k] :], plus bias[r], or plus c if `more`. Meanwhile as much memory as `a` has is fetched
     from `ahead` on. `singles`: so many more columns (7 x 7 pixels are 49), of which each one's sums for all rows are a vector. `picked`: a's steps
-    are `picks[k]`."""
+    are `picks[k]`. `onward`: products are added to bias or c one by one, as torch's convolutions add them, not their sum at the end; but to c at the
+    end if `late`, where it may be far away."""
     f = Function(
         f"micro_{rows}x{vectors}s{singles}",
         [
-            ("i64", "k"),
-            ("ptr", "a"),
-            ("ptr", "b"),
-            ("ptr", "offsets"),
-            ("ptr", "c"),
-            ("i64", "row"),
-            ("ptr", "bias"),
-            ("i1", "more"),
-            ("ptr", "ahead"),
-            *([("ptr", "picks")] if picked else []),
+            ("i64", "k"), *[("ptr", n) for n in ("a", "b", "offsets", "c")], ("i64", "row"), ("ptr", "bias"), ("i1", "more"), ("ptr", "ahead"),
+            *([("ptr", "picks")] if picked else [("i1", "late")] if onward else []),
         ],
-    )
+    )  # fmt: skip
     v = Vectors(f, g)
     sums = [[f.variable("zeroinitializer", g.vector) for _ in range(vectors)] for _ in range(rows)]
     starts = range(0, rows, g.lanes) if singles else ()
     masks = [None if first + g.lanes <= rows else v.mask(None, Value(f, str(rows - first))) for first in starts]
     lasts = [[f.variable("zeroinitializer", g.vector) for _ in starts] for _ in range(singles)]
+
+    def place(r: int, j: int) -> Value:
+        return v.at(v.at(f["c"], f["row"] * r), j)
+
+    def begin(more: bool) -> None:
+        for r in range(rows):
+            start = None if more else v.splat(v.one(v.at(f["bias"], r)))
+            for j, total in enumerate(sums[r]):
+                total.set(start or v.load(place(r, j * g.lanes)))
+            for j, totals in enumerate(lasts):
+                line, lane = totals[r // g.lanes].get(), r % g.lanes
+                one = v.one(place(r, vectors * g.lanes + j) if more else v.at(f["bias"], r))
+                totals[r // g.lanes].set(f.op(f"insertelement {g.vector} {line.name}, {g.scalar} {one.name}, i32 {lane}", g.vector))
+
+    late = f["late"] if onward and not picked else None
+    if onward:
+        f.choose(f["more"] if late is None else f.both(f["more"], f.negate(late)), lambda: begin(True), lambda: begin(False))
     with f.loop(0, f["k"]) as k:
         b = v.at(f["b"], f.word(f["offsets"], k))
         a = v.at(f["a"], (f.word(f["picks"], k) if picked else k) * rows)
@@ -290,33 +300,39 @@ def micro(g: Geometry, rows: int, vectors: int, singles: int = 0, picked: bool =
             for j, totals in enumerate(lasts):
                 totals[part].set(v.fma(factors, v.splat(v.one(v.at(b, vectors * g.lanes + j))), totals[part].get()))
 
-    def finish(more: bool) -> None:
+    def finish(more: bool, done: bool = False) -> None:
         for r in range(rows):
-            start = None if more else v.splat(v.one(v.at(f["bias"], r)))
+            start = None if more or done else v.splat(v.one(v.at(f["bias"], r)))
             for j, total in enumerate(sums[r]):
-                place = v.at(v.at(f["c"], f["row"] * r), j * g.lanes)
-                v.store(v.add(total.get(), start or v.load(place)), place)
+                to = place(r, j * g.lanes)
+                v.store(total.get() if done else v.add(total.get(), start or v.load(to)), to)
             for j, totals in enumerate(lasts):
-                place = v.at(v.at(f["c"], f["row"] * r), vectors * g.lanes + j)
+                to = place(r, vectors * g.lanes + j)
                 one = f.op(f"extractelement {g.vector} {totals[r // g.lanes].get().name}, i32 {r % g.lanes}", g.scalar)
-                start = v.one(place if more else v.at(f["bias"], r))
-                f.store(f.op(f"{'add' if g.whole else 'fadd'} {g.scalar} {one.name}, {start.name}", g.scalar), place, g.align)
+                if not done:
+                    one = v.add(one, v.one(to if more else v.at(f["bias"], r)))
+                f.store(one, to, g.align)
 
-    f.choose(f["more"], lambda: finish(True), lambda: finish(False))
+    if not onward:
+        f.choose(f["more"], lambda: finish(True), lambda: finish(False))
+    elif late is None:
+        finish(True, True)
+    else:
+        f.choose(late, lambda: finish(True), lambda: finish(True, True))
     return f
 
 
-def micros(g: Geometry, singles: int = 0, picked: bool = False) -> list[Function]:
+def micros(g: Geometry, singles: int = 0, picked: bool = False, onward: bool = False) -> list[Function]:
     """All heights and widths; with `singles`, also a vector and so many columns."""
-    found = [micro(g, rows, vectors, picked=picked) for rows in g.heights for vectors in range(1, g.vectors + 1)]
-    return found + [micro(g, rows, 1, singles, picked) for rows in g.heights if singles]
+    found = [micro(g, rows, n, picked=picked, onward=onward) for rows in g.heights for n in range(1, g.vectors + 1)]
+    return found + [micro(g, rows, 1, singles, picked, onward) for rows in g.heights if singles]
 
 
 def call_micro(f: Function, g: Geometry, rows: Value, columns: Value, arguments: list[Any], singles: int = 0) -> None:
     """The microkernel of `rows` rows and as many vectors as `columns` take, or of one and so many columns; `ahead` may be left out."""
-    types = ("i64", "ptr", "ptr", "ptr", "ptr", "i64", "ptr", "i1", "ptr", "ptr")[: max(9, len(arguments))]
-    if len(arguments) < len(types):
+    if len(arguments) < 9:
         arguments = [*arguments, f.beyond(arguments[1], AHEAD)]
+    types = ("i64", "ptr", "ptr", "ptr", "ptr", "i64", "ptr", "i1", "ptr", *[a.type for a in arguments[9:]])
 
     def pick(heights: list[int], vectors: int, singles: int = 0) -> Callable[[], None]:
         name = f"micro_{heights[0]}x{vectors}s{singles}"

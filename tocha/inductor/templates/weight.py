@@ -9,7 +9,8 @@ is the microkernel's product (`gemm`), pixels being its inner dimension and the 
 channels (an image's three) fill vectors too, together with the taps.
 
 Units of work are groups, pieces of the boxes and chunks of outputs. The number of pieces follows from the shapes alone, and each has a
-partial sum of its own; a second kernel adds them in order and puts weights in their places.
+partial sum of its own; a second kernel adds them in order and puts weights in their places. If `summed`, sums of the gradients alone, which a
+bias wants, follow a piece's rows.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from tocha.inductor.templates import windows
 from tocha.inductor.templates.builder import Function, Value, module
 from tocha.inductor.templates.conv import Line, Shape, boxes
-from tocha.inductor.templates.gemm import ITEM, Geometry, Vectors, call_micro, micros, padded
+from tocha.inductor.templates.gemm import AHEAD, ITEM, Geometry, Vectors, call_micro, micros, padded
 from tocha.inductor.templates.windows import Fields
 
 BUFFERS = ("partial", "x", "gradient", "flags", "scratch", "table")
@@ -31,11 +32,12 @@ SIZES = (
     "samples", "box_n", "box_d", "box_h", "box_w", "count_n", "count_d", "count_h", "count_w",
     "in_d", "in_h", "in_w", "low_d", "low_h", "low_w", "size_d", "size_h", "size_w", "step_d", "step_h", "step_w", "out_d", "out_h", "out_w",
     "x_n", "x_c", "x_d", "x_h", "x_w", "g_n", "g_c", "g_d", "g_h",
-    "windows", "length", "room", "row", "group", "piece", "x_room", "g_room", "scratch_size", "slots",
+    "windows", "length", "room", "row", "group", "piece", "x_room", "g_room", "scratch_size", "in_order", "summed", "slots",
 )  # fmt: skip
-SUM_BUFFERS = ("out", "partial")
-SUM_SIZES = ("outputs", "padded_outputs", "channels", "taps", "pieces", "windows", "across", "room", "row", "group", "piece")
+SUM_BUFFERS = ("out", "bias", "partial")
+SUM_SIZES = ("outputs", "padded_outputs", "channels", "taps", "pieces", "windows", "across", "room", "row", "group", "piece", "summed")
 _SINGLES = 5  # seven taps of three channels are 16 and five
+_PIECE = 1 << 22  # multiply-adds of a group from which on a piece pays; with fewer, all pixels are added up in order, as in torch
 _PIXELS = 256  # inner dimension of a product: a tile's columns and rows then stay in the L1 cache
 
 
@@ -70,16 +72,7 @@ def pack_line(g: Geometry) -> Function:
     """to[i, c] = x[i * x_w + c * x_c] for low <= i < high, else 0; may write `lanes` pixels past the end."""
     f = Function(
         "pack_line",
-        [
-            ("ptr", "x"),
-            ("ptr", "to"),
-            ("i64", "low"),
-            ("i64", "high"),
-            ("i64", "width"),
-            ("i64", "channels"),
-            ("i64", "x_c"),
-            ("i64", "x_w"),
-        ],
+        [("ptr", "x"), ("ptr", "to"), *[("i64", n) for n in ("low", "high", "width", "channels", "x_c", "x_w")]],
     )
     v = Vectors(f, g)
     channels, low, high, width = f["channels"], f["low"], f["high"], f["width"]
@@ -182,6 +175,9 @@ def body(g: Geometry) -> Function:
             pixels = sizes[0] * sizes[1] * sizes[2] * sizes[3]
             place = n0 * s.g_n + group * s.outputs * s.g_c + d0 * s.g_d + h0 * s.g_h + w0
             _pack_rows(f, g, s, sizes, v.at(s.gradient, place), chunk, gradients, pixels)
+            with f.when(s.summed > 0):
+                sums = v.at(partial, s.padded_outputs * s.row + chunk)
+                _row_sums(f, g, f.min(s.chunk, s.padded_outputs - chunk), pixels, gradients, sums, box > piece)
             _products(f, g, s, pixels, packed, gradients, offsets, zeros, v.at(partial, chunk * s.row), chunk, box > piece)
     windows.give_back(f, s, slot)
     return f
@@ -217,6 +213,20 @@ def _pack_rows(
             at.set(at.get() + run)
 
 
+def _row_sums(f: Function, g: Geometry, last: Value, pixels: Value, gradients: Value, sums: Value, more: Value) -> None:
+    """Add packed gradients pixel by pixel, as the products are."""
+    v = Vectors(f, g)
+    total = f.variable("zeroinitializer", g.vector)
+    with f.loop(0, last, g.rows) as row:
+        rows = f.min(last - row, g.rows)
+        for first in range(0, g.rows, g.lanes):
+            count, place = f.max(rows - first, 0), v.at(sums, row + first)
+            total.set(v.masked_load(place, v.mask(None, f.select(more, count, 0))))
+            with f.loop(0, pixels) as k:
+                total.set(v.add(total.get(), v.load(v.at(gradients, row * pixels + k * rows + first))))
+            v.masked_store(total.get(), place, v.mask(None, count))
+
+
 def _products(
     f: Function, g: Geometry, s: Fields, pixels: Value, packed: Value, gradients: Value, offsets: Value, zeros: Value, partial: Value,
     chunk: Value, more: Value,
@@ -227,19 +237,20 @@ def _products(
     with f.loop(0, pixels, _PIXELS) as k0:
         count = f.min(pixels - k0, _PIXELS)
         again = f.op(f"or i1 {more.name}, {(k0 > 0).name}", "i1")
+        late = f.both(again, s.in_order.equals(0))
         with f.loop(0, s.windows) as window:
             x = v.at(packed, f.word(s.table, window))
             with f.loop(0, length, g.columns) as j, f.loop(0, last, g.rows) as row:
                 rows = f.min(last - row, g.rows)
                 a = v.at(gradients, row * pixels + k0 * rows)
                 target = v.at(partial, row * width + window * room + j)
-                given = [count, a, v.at(x, j), f.at(offsets, k0, "i64"), target, width, zeros, again]
+                given = [count, a, v.at(x, j), f.at(offsets, k0, "i64"), target, width, zeros, again, f.beyond(a, AHEAD), late]
                 call_micro(f, g, rows, length - j, given, _SINGLES)
 
 
 def code(g: Geometry) -> str:
     """The module of the products."""
-    return module(body(g), pack_input(g), pack_line(g), pack_gradient(g), *micros(g, _SINGLES))
+    return module(body(g), pack_input(g), pack_line(g), pack_gradient(g), *micros(g, _SINGLES, onward=True))
 
 
 def sum_code(g: Geometry) -> str:
@@ -248,8 +259,16 @@ def sum_code(g: Geometry) -> str:
     v, s = Vectors(f, g), Fields(f, SUM_BUFFERS, SUM_SIZES)
     channels, taps, pieces, across, room, piece = s.channels, s.taps, s.pieces, s.across, s.room, s.piece
     total, kept = f.variable("zeroinitializer", g.vector), f.variable("zeroinitializer", g.vector)
+    alone = f.variable("0.0", g.scalar)
     with f.loop(f["lo"], f["hi"]) as unit:
         group, o = unit // s.outputs, unit % s.outputs
+        with f.when(s.summed > 0):
+            first = v.at(s.partial, group * s.group + s.padded_outputs * s.row + o)
+            alone.set(v.one(first))
+            with f.loop(1, pieces) as p:
+                following = v.one(v.at(first, p * piece))
+                alone.set(f.op(f"fadd {g.scalar} {alone.get().name}, {following.name}", g.scalar))
+            v.store(alone.get(), v.at(s.bias, unit))
         out = v.at(s.out, unit * channels * taps)
         line = v.at(s.partial, group * s.group + o * s.row)
         with f.loop(0, s.windows) as window, f.loop(0, across) as tap, f.loop(0, channels, g.lanes) as c:
@@ -288,7 +307,7 @@ class Plan:
 
 def plan(
     g: Geometry, lines: list[Line], dilation: Shape, samples: int, groups: int, channels: int, outputs: int, x_strides: Shape,
-    g_strides: Shape, slots: int,
+    g_strides: Shape, slots: int, summed: bool = False,
 ) -> Plan:  # fmt: skip
     """The plan of a call; strides in elements of x (n, c, d, h, w) and of the gradient (n, c, d, h), whose rows are contiguous."""
     kernel = [line.kernel for line in lines]
@@ -309,8 +328,11 @@ def plan(
     rows = padded(outputs, g)
     row_blocks = -(-rows // g.rows)
     number = counts[0] * counts[1] * counts[2] * counts[3]
-    pieces = max(1, min(number, -(-8 // groups), (1 << 21) // (rows * row * groups)))
-    chunks = max(1, min(row_blocks // 4, -(-8 // (groups * pieces))))
+    work = samples * lines[0].outputs * lines[1].outputs * lines[2].outputs * len(places) * length * outputs
+    pieces = max(1, min(number, -(-8 // groups), (1 << 21) // (rows * row * groups), work // _PIECE))
+    piece = rows * row + -(-rows // 16) * 16
+    balanced = 1 if slots == 1 else min(row_blocks, 2 * slots // (groups * pieces))
+    chunks = max(1, min(row_blocks // 4, -(-8 // (groups * pieces))), balanced)
     pixels = size[0] * size[1] * size[2] * size[3]
     most = max(64, (1 << 16) // pixels)  # packed gradients of a chunk
     chunk = min(-(-row_blocks // chunks), max(1, most // g.rows)) * g.rows
@@ -321,9 +343,9 @@ def plan(
     numbers = {
         "channels": channels, "outputs": outputs, "padded_outputs": rows, "chunk": chunk, "chunks": chunks, "pieces": pieces, "samples": samples,
         "box_n": size[0], "count_n": counts[0], "x_n": x_strides[0], "x_c": x_strides[1], "g_n": g_strides[0], "g_c": g_strides[1],
-        "g_d": g_strides[2], "g_h": g_strides[3], "windows": len(places), "length": length, "room": room, "row": row, "group": pieces * rows * row,
-        "piece": rows * row, "x_room": x_room, "g_room": g_room, "scratch_size": scratch, "slots": slots, "across": across,
-        "taps": kernel[0] * kernel[1] * kernel[2],
+        "g_d": g_strides[2], "g_h": g_strides[3], "windows": len(places), "length": length, "room": room, "row": row, "group": pieces * piece,
+        "piece": piece, "summed": int(summed), "x_room": x_room, "g_room": g_room, "scratch_size": scratch, "slots": slots, "across": across,
+        "taps": kernel[0] * kernel[1] * kernel[2], "in_order": int(work < 2 * _PIECE),
     }  # fmt: skip
     for i, axis in enumerate("dhw"):
         numbers |= {
@@ -333,5 +355,5 @@ def plan(
     return Plan(
         np.array([groups * pieces * chunks, 1, *[numbers[n] for n in SIZES]], np.int64), np.array(places, np.int64),
         np.array([groups * outputs, max(1, 8192 // max(channels * numbers["taps"], 1)), *[numbers[n] for n in SUM_SIZES]], np.int64),
-        groups * pieces * rows * row, scratch,
+        groups * pieces * piece, scratch,
     )  # fmt: skip

@@ -87,16 +87,7 @@ def pack_box(g: Geometry, last: bool = False) -> Function:
     """Copy the input that a box's windows read, for `count` channels from x on, to `to`; `last` if channels lie side by side."""
     f = Function(
         "pack_last" if last else "pack_box",
-        [
-            ("ptr", "ctx"),
-            ("ptr", "x"),
-            ("i64", "count"),
-            ("i64", "samples"),
-            ("i64", "d0"),
-            ("i64", "h0"),
-            ("i64", "w0"),
-            ("ptr", "to"),
-        ],
+        [("ptr", "ctx"), ("ptr", "x"), *[("i64", n) for n in ("count", "samples", "d0", "h0", "w0")], ("ptr", "to")],
     )
     v, s = Vectors(f, g), Fields(f)
     table, planes, width = s.table, s.planes, s.plane_w
