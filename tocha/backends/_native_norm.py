@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -11,6 +12,8 @@ from tocha.backends import _native_norm_small as small
 from tocha.backends import native
 from tocha.backends._native_prims import FLOAT_NP, Rule, Run, pointwise, reduce, row_work, widened
 
+_FLOAT32 = np.dtype(np.float32)
+_CHANNELS, _LANES, _MOST = 8, 8, 8192  # of batch normalisation's kernels: least channels, places of a row, most elements of a channel
 _FEW = 16  # elements for each of the sums that are summed again
 
 _SCALED = Rule("scaled", lambda o, x, scale, shift: o.add(o.mul(x, scale), shift))
@@ -63,6 +66,8 @@ def _standardize(arrays: list[Any], params: dict[str, Any]) -> Any:
     rows = standardized_rows(x, params)
     if rows is not None and is_vector(weight, rows[1]) and is_vector(bias, rows[1]):
         return _layer_norm(x, weight, bias, params, *rows)
+    if _by_channel(x, params):
+        return _batch_norm(x, weight, bias, params)
     return _standardize_any(x, weight, bias, params)
 
 
@@ -121,6 +126,8 @@ def _standardize_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
     rows = standardized_rows(x, params)
     if rows is not None and is_vector(weight, rows[1]):
         return _rows_backward(g, x, weight, (mean, var), params["eps"], *rows)
+    if _by_channel(x, params):
+        return _batch_norm_backward(g, x, weight, mean, var, params)
     return _standardize_backward_any(g, x, weight, mean, var, params)
 
 
@@ -145,6 +152,69 @@ def _rows_backward(g: Any, x: Any, weight: Any, moments: tuple[Any, ...], eps: f
     builtin(out, *summed, partial, g, x, *moments, *([] if weight is None else [weight]), eps, work)
     shape = (n,) if weight is None else weight.shape
     return out, *[s.reshape(shape) for s in summed]
+
+
+# ---- batch normalisation, by the batch's own statistics
+
+
+def _by_channel(x: Any, params: dict[str, Any]) -> bool:
+    """Whether these are statistics of float32 channels, enough of them for the threads, with rows of vectors and so few elements
+    that adding them in float64 costs less than passes of their own."""
+    shape, affine = params["shape"], params["affine"]
+    return (
+        x.dtype is _FLOAT32 and params["axes"] == (0, 2) and len(shape) == 3 and affine == (shape[1], 1)
+        and shape[1] >= _CHANNELS and shape[2] >= _LANES and 0 < shape[0] * shape[2] <= _MOST
+    )  # fmt: skip
+
+
+def _channel_kernel(name: str) -> Any:
+    def build() -> Any:
+        from tocha.backends import _native_batch as batch
+
+        modules = native.inductor()
+        assert modules is not None
+        make = modules.entry.build_template
+        if name == "batch_norm":
+            return make(name, batch.BUFFERS, batch.SIZES, batch.code())
+        return make(name, batch.BACKWARD_BUFFERS, batch.SIZES, batch.backward_code())
+
+    return native.built((name,), build) if native.inductor() else None
+
+
+def _channel_work(shape: tuple[int, ...]) -> Any:
+    return native.remember(
+        ("channels", shape), lambda: np.array([shape[1], max(1, 8192 // (shape[0] * shape[2])), *shape], np.int64)
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _same(channels: int, value: float) -> Any:
+    return np.full(channels, value, np.float32)
+
+
+def _vector(a: Any, channels: int, value: float) -> Any:
+    """A weight or bias as contiguous float32; `value` where there is none."""
+    return _same(channels, value) if a is None else np.ascontiguousarray(a, np.float32)
+
+
+def _batch_norm(x: Any, weight: Any, bias: Any, params: dict[str, Any]) -> Any:
+    kernel, (_, c, _) = _channel_kernel("batch_norm"), params["shape"]
+    if kernel is None:
+        return None
+    out, mean, var = np.empty(x.shape, _FLOAT32), np.empty((1, c, 1), _FLOAT32), np.empty((1, c, 1), _FLOAT32)
+    kernel(
+        out, mean, var, x, _vector(weight, c, 1.0), _vector(bias, c, 0.0), np.array([params["eps"]]), _channel_work(params["shape"])
+    )
+    return out, mean, var
+
+
+def _batch_norm_backward(g: Any, x: Any, weight: Any, mean: Any, var: Any, params: dict[str, Any]) -> Any:
+    kernel, (_, c, _) = _channel_kernel("batch_norm_backward"), params["shape"]
+    if kernel is None:
+        return None
+    out, of_weight, of_bias = np.empty(x.shape, _FLOAT32), np.empty(c, _FLOAT32), np.empty(c, _FLOAT32)
+    kernel(out, of_weight, of_bias, g, x, _vector(weight, c, 1.0), mean, var, np.array([params["eps"]]), _channel_work(params["shape"]))
+    return out, of_weight, of_bias
 
 
 def _period(few: tuple[int, ...], many: tuple[int, ...]) -> tuple[int, int] | None:
