@@ -32,6 +32,7 @@ from tocha.inductor.loop_ir import (
     compare,
     const,
     convert,
+    fma,
     select,
 )
 
@@ -312,6 +313,11 @@ class Handler:
 
     def minimum(self, x: Any, y: Any) -> Value:
         return self._arithmetic("min", x, y)
+
+    def fma(self, x: Any, y: Any, z: Any) -> Value:
+        """x * y + z, rounded once in float32, as in tocha.backends.cpu."""
+        operands = self._same(x, y, z)
+        return self._wrap(fma(*operands)) if operands[0].type == "f32" else self.add(self.mul(x, y), z)
 
     subtract, multiply = sub, mul
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tocha
-from tocha.prims.native_rows import Rule, fused_update
+from tocha.prims.native_rows import Rule, alike, fused_update
 from tocha.tensor import Tensor
 
 from ._common import add_quotient_, add_scaled_, real_views, regularised, scale_, snapshot
 
-__all__ = ["OnTensors", "Rule", "fused_update", "update"]
+__all__ = ["OnTensors", "Rule", "alike", "fused_update", "update"]
 
 
 def update(
@@ -76,7 +76,9 @@ class OnTensors:
         return x
 
     def add_scaled(self, x: Any, y: Any, factor: Any) -> Any:
-        """x += factor * y."""
+        """x += factor * y, of float32 rounded once: in float64 the product is exact."""
+        if x.dtype is tocha.float32 and not isinstance(factor, Tensor) and alike([x, y]):
+            return x.copy_(y.double().mul_(tocha.full((), factor, dtype=x.dtype).item()).add_(x))
         add_scaled_(x, y, factor)
         return x
 

@@ -20,7 +20,7 @@ from ._common import (
     scalars,
     unscaled_grads,
 )
-from ._rule import OnTensors, Rule, fused_update
+from ._rule import OnTensors, Rule, alike, fused_update
 from .optimizer import ParamsT
 
 __all__ = ["SGD", "sgd"]
@@ -133,11 +133,17 @@ def sgd(
         "weight_decay": weight_decay, "maximize": maximize, "momentum": momentum, "share": 1 - dampening, "nesterov": nesterov, "descent": -lr,
     }  # fmt: skip
     columns = {"param": params, "grad": grads}
+    begun = set()
     if momentum != 0:
+        begun = _begin(params, grads, momentum_buffer_list, numbers)
+        if len(begun) == len(params):
+            return
         columns["buffer"] = momentum_buffer_list
     complex_params = any_complex(params)
     operations = OnTensors()
-    for i in fused_update(_RULE, columns, lambda _: numbers):
+    for i in range(len(params)) if begun else fused_update(_RULE, columns, lambda _: numbers):
+        if i in begun:
+            continue
         row = [column[i] for column in columns.values()]
         _, *buffer = _RULE.apply(operations, *(real_views(*row) if complex_params else row), **numbers)
         if buffer and momentum_buffer_list[i] is None:
@@ -165,7 +171,23 @@ def _apply(
     return o.add_scaled(param, direction, descent), buffer
 
 
+def _begin(params: list[Any], grads: list[Any], buffers: list[Any], numbers: dict[str, Any]) -> set[int]:
+    """The first step of parameters without a buffer; returns those that it did."""
+    rows = [i for i, buffer in enumerate(buffers) if buffer is None]
+    mine = [params[i] for i in rows]
+    if not mine or not alike(mine):
+        return set()
+    fresh = [tocha.empty_like(p) for p in mine]
+    columns = {"param": mine, "grad": [grads[i] for i in rows], "buffer": fresh}
+    left = set(fused_update(_FIRST, columns, lambda _: numbers))
+    done = {i: buffer for k, (i, buffer) in enumerate(zip(rows, fresh)) if k not in left}
+    for i, buffer in done.items():
+        buffers[i] = buffer
+    return set(done)
+
+
 _RULE = Rule("sgd", _apply, read=("grad",))
+_FIRST = Rule("sgd_first", lambda o, param, grad, buffer, **n: _apply(o, param, grad, **n), read=("grad",), new=("buffer",))
 
 
 def _like(buffer: Any, param: Any) -> Any:

@@ -65,10 +65,12 @@ class OnElements:
         return self._run("addcdiv", x, y, z, value=value)
 
     def add_scaled(self, x: Any, y: Any, factor: Any) -> Any:
+        """Of float32 rounded once, as in torch."""
+        return self.o.fma(y, factor, x) if self.half is None else self.plus_scaled(x, y, factor)
+
+    def plus_scaled(self, x: Any, y: Any, factor: Any) -> Any:
         product = PRIMS["mul"].impl(self.o, y, self._number(factor))
         return self._run("add", x, product)
-
-    plus_scaled = add_scaled
 
     def mean_square(self, x: Any, y: Any, old: Any, new: Any) -> Any:
         return self.add_product(self.scale(x, old), y, y, new)
