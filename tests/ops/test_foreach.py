@@ -193,3 +193,20 @@ def test_norms_of_a_list_are_those_of_its_tensors(ord, dtype):
 def test_functions_with_parameters_are_no_single_kernel():
     got = tocha._foreach_round([tocha.tensor([1.6]), tocha.tensor([-0.4, 2.5])])
     assert [x.tolist() for x in got] == [[2.0], [-0.0, 2.0]]
+
+
+def test_zeros_in_place_by_list() -> None:
+    whole = tocha.ones(4, 6)
+    tensors = [tocha.ones(3), whole[:, ::2], tocha.ones(2, dtype=tocha.int64), tocha.ones(0), tocha.ones(20_000)]
+    assert tocha._foreach_zero_(tensors) is None
+    assert all(not t.any() for t in tensors)
+    assert [t._version for t in tensors] == [1] * 5
+    assert whole.sum().item() == 12
+    leaf = tocha.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="leaf Variable"):
+        tocha._foreach_zero_([tocha.ones(2), leaf])
+    layer = tocha.nn.Linear(3, 2)
+    (layer(tocha.ones(1, 3)) ** 2).sum().backward(create_graph=True)
+    grads = [p.grad for p in layer.parameters()]
+    tocha.optim.SGD(layer.parameters(), lr=1.0).zero_grad(set_to_none=False)
+    assert all(p.grad is g and not g.any() and not g.requires_grad for p, g in zip(layer.parameters(), grads, strict=True))

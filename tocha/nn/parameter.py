@@ -80,7 +80,7 @@ def gradients(params: Iterable[Any]) -> list[Any]:
 
 def zero_gradients(params: Iterable[Any], set_to_none: bool) -> None:
     """Drop the gradients of tensors, or fill them with zeros in place and forget their history."""
-    params = list(params)
+    params, kept = list(params), []
     for p, grad in zip(params, gradients(params), strict=True):
         if grad is None:
             continue
@@ -90,11 +90,15 @@ def zero_gradients(params: Iterable[Any], set_to_none: bool) -> None:
             else:
                 p.grad = None
             continue
-        if grad.grad_fn is not None:
+        if grad.__class__ is tocha.Tensor and grad._node is None and grad._rg is False:
+            pass  # the usual case, without asking properties
+        elif grad.grad_fn is not None:
             grad.detach_()
-        else:
+        elif grad.requires_grad:
             grad.requires_grad_(False)
-        grad.zero_()
+        kept.append(grad)
+    if kept:
+        tocha._foreach_zero_(kept)
 
 
 class UninitializedTensorMixin:

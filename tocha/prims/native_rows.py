@@ -7,6 +7,7 @@ rule, or operators that come to the same, for what `fused_update` leaves. Both w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tocha.autograd.graph import bump_all
@@ -15,6 +16,7 @@ from tocha.backends import cpu, native_lists
 from tocha.dispatch.override import FUNCTION_MODES, HOLLOW, INTERPRETERS, NO_DISPATCH, PLAIN
 from tocha.prims.pointwise import ALL as PRIMS
 
+_RECORDED = attrgetter("_rg")
 _EXACT = 1 << 24  # up to here a float32 counts exactly
 _SMALL = 16384  # elements up to which NumPy's temporaries cost less than tensors
 
@@ -150,7 +152,7 @@ def fused_update(
     if FUNCTION_MODES or INTERPRETERS or not count:
         return left
     for column in columns.values():
-        if not _plain(column) or (mode.grad and any(t._rg for t in column)):
+        if not _plain(column) or (mode.grad and any(map(_RECORDED, column))):
             return left
     counters = _counters(steps) if steps else []
     others = [_counters(column) for column in beside]
