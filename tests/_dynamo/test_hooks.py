@@ -10,6 +10,7 @@ import pytest
 import tocha as torch
 from tests._dynamo.helpers import check
 from tocha import nn
+from tocha.utils.checkpoint import checkpoint
 
 X, W = torch.tensor([1.0, 2.0]), torch.tensor([0.5, -3.0], requires_grad=True)
 
@@ -177,3 +178,59 @@ def test_a_hook_in_a_branch() -> None:
 
     want, got = gradients(f)
     torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("calls", [1, 12])
+def test_hooks_on_saved_tensors_are_given_what_a_graph_saves(calls: int) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2))
+    compiled = torch.compile(model)
+    for _ in range(calls):
+        packed: list[Any] = []
+        shown: list[Any] = []
+
+        def pack(t: Any, packed: list[Any] = packed) -> int:
+            packed.append(t.detach().clone())
+            return len(packed) - 1
+
+        def unpack(i: int, packed: list[Any] = packed, shown: list[Any] = shown) -> Any:
+            shown.append(i)
+            return packed[i]
+
+        x = X.clone().requires_grad_()
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            out = compiled(x)
+        assert out.grad_fn.saved == []  # the graph keeps nothing beside the hooks
+        (got,) = torch.autograd.grad(out.sum(), x)
+        torch.testing.assert_close(got, torch.autograd.grad(model(x).sum(), x)[0])
+        assert sorted(shown) == list(range(len(packed)))
+        assert 5 <= len(packed) <= 12
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_around_compiled_layers(reentrant: bool) -> None:
+    layers = [nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Dropout(0.5), nn.Linear(2, 2)) for _ in range(2)]
+    found = []
+    for compiled in (False, True):
+        x = X.clone().requires_grad_()
+        calls = [torch.compile(m) if compiled else m for m in layers]
+        for _ in range(3):
+            torch.manual_seed(0)
+            h = x
+            for call in calls:
+                h = checkpoint(call, h, use_reentrant=reentrant)
+            h.sum().backward()
+        found.append([x.grad, *[p.grad.clone() for m in layers for p in m.parameters()]])
+        for m in layers:
+            m.zero_grad()
+    torch.testing.assert_close(*found)
+
+
+def test_gradients_of_gradients_under_hooks_on_saved_tensors() -> None:
+    found = []
+    for call in (several, torch.compile(several)):
+        x = X.clone().requires_grad_()
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.numpy().copy(), torch.from_numpy):
+            out = call(x)
+        (slope,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+        found.append([slope, torch.autograd.grad((slope**2).sum(), x)[0]])
+    torch.testing.assert_close(*found)

@@ -24,22 +24,7 @@ from tocha.tensor import Tensor
 
 TABLES = ("_parameters", "_modules", "_buffers")
 #: Attributes of tensors that are known while tracing and that the tensors' guards cover.
-_GEOMETRY = frozenset(
-    (
-        "shape",
-        "dtype",
-        "device",
-        "ndim",
-        "layout",
-        "requires_grad",
-        "is_leaf",
-        "itemsize",
-        "nbytes",
-        "is_cuda",
-        "is_cpu",
-        "is_meta",
-    )
-)
+_GEOMETRY = frozenset("shape dtype device ndim layout requires_grad is_leaf itemsize nbytes is_cuda is_cpu is_meta".split())
 _HIDDEN = frozenset(("grad_fn", "_version", "_base", "_backward_hooks", "_a", "_node", "_vc", "_view", "_extra", "__dict__"))
 _SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType, type(collections.namedtuple("_", "x").x))  # type: ignore[attr-defined]
 

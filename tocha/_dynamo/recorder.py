@@ -54,19 +54,7 @@ _RESHAPING = frozenset("unsqueeze_ squeeze_ t_ transpose_ swapaxes_ swapdims_ as
 #: What to do about values that exist only when a graph runs.
 REMEDY = "keep shapes fixed (masks, torch.where) and compute with tensors, or leave out fullgraph=True"
 #: Functions of tensors that return no tensor, and the same whatever the sizes are.
-_SIZELESS = frozenset(
-    (
-        "dim",
-        "ndimension",
-        "is_floating_point",
-        "is_complex",
-        "is_tensor",
-        "element_size",
-        "get_device",
-        "is_inference",
-        "is_signed",
-    )
-)
+_SIZELESS = frozenset("dim ndimension is_floating_point is_complex is_tensor element_size get_device is_inference is_signed".split())
 _CONSTANTS = (
     int, float, complex, str, bytes, bool, type(None), type(...), dtypes.dtype, device, layout, memory_format, Size, range, np.generic, np.dtype,
 )  # fmt: skip

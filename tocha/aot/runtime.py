@@ -21,6 +21,7 @@ from tocha.aot.partition import partition
 from tocha.aot.twice import Again
 from tocha.autograd.graph import Node, Version, bump_all, check_saved, check_unchanged, version_of
 from tocha.autograd.mode import INFERENCE_USED, no_grad, set_grad_enabled, state
+from tocha.autograd.packed import Packed
 from tocha.autograd.views import edge_of
 from tocha.backends import namespace
 from tocha.backends.meta import MetaArray
@@ -201,6 +202,7 @@ class Compiled:
             self.kept = [i for i, o in enumerate(outs) if id(o._a) in ids]
         node.saved = saved
         node.outputs_kept = [(version_of(outs[i]), outs[i]._a) for i in self.kept] if self.kept else ()
+        node.packed = node.pack() if state.saved_hooks else None
 
 
 class Apart:
@@ -269,11 +271,12 @@ def _view(r: Result, x: Tensor, start: int) -> Tensor:
 class CompiledBackward(Node):
     """The tape's record of a compiled forward."""
 
-    __slots__ = ("arrays", "held", "made", "outputs_kept", "rng", "saved")
+    __slots__ = ("arrays", "held", "made", "outputs_kept", "packed", "rng", "saved")
     arrays: Filled  # of inputs that backward reads
     held: Filled  # the inputs that running again takes, with their version counters
     made: Compiled
     outputs_kept: Sequence[tuple[Version, Any]]
+    packed: list[Any] | None  # what hooks on saved tensors made of all that
     rng: Any
     saved: Arrays | None
 
@@ -284,8 +287,21 @@ class CompiledBackward(Node):
             check_saved([held[i] for i in self.made.checked])
         return self
 
+    def pack(self) -> list[Any]:
+        """Give what is kept to the hooks on saved tensors."""
+        arrays, self.saved, self.outputs_kept = self.saved or (), [], ()
+        kept = [Packed(t, None) for _, t in self.held.whole()]
+        self.held = self.arrays = _NOTHING
+        return [*kept, *[a if a.dtype.kind == "O" else Packed(wrap(a), None) for a in arrays]]
+
+    def unpack(self, needed: list[int]) -> None:
+        """Have back what the hooks were given, whose changes they have to notice."""
+        kept = [p.unpack(self) if p.__class__ is Packed else wrap(p) for p in self.packed or ()]
+        self.held = Filled([(Version(), t) for t in kept[: len(needed)]])
+        self.arrays, self.saved = Filled([kept[i]._a for i in self.made.checked]), [t._a for t in kept[len(needed) :]]
+
     def release(self) -> None:
-        self.saved = self.rng = None
+        self.saved = self.rng = self.packed = None
         self.held = self.arrays = _NOTHING
 
     def apply(self, grad: Any) -> Sequence[Tensor | None]:
@@ -296,6 +312,8 @@ class CompiledBackward(Node):
                 "retain_graph=True if you need to backward through the graph a second time."
             )
         grads = list(grad) if isinstance(grad, (list, tuple)) else [grad]
+        if self.packed is not None:
+            self.unpack(made.again.needed)
         held = self.held.whole()
         if state.grad:
             return made.again.gradients(self, held, self.rng, grads)

@@ -26,6 +26,7 @@ import numpy as np
 
 from tocha import backends
 from tocha.aot.run import Constant, check, constant, draw, draw_into, fill, put, window
+from tocha.autograd.mode import state
 from tocha.backends import _cpu_checks, meta, shared
 from tocha.backends.meta import MetaArray, WrapperArray
 from tocha.device import CPU
@@ -343,14 +344,17 @@ keeps_half = shared.no_kernel
 
 @contextlib.contextmanager
 def tracing(into: Graph | None) -> Iterator[None]:
-    """Record into `into`: new CPU tensors hold trace arrays."""
+    """Record into `into`: new CPU tensors hold trace arrays. Hooks on saved tensors are for those with data."""
     global _graph
     before, _graph = _graph, into
+    hooks, state.saved_hooks = state.saved_hooks, []
+    state.refresh()
     backends.trace_into(None if into is None else _NAMESPACE)
     try:
         yield
     finally:
-        _graph = before
+        _graph, state.saved_hooks = before, hooks
+        state.refresh()
         backends.trace_into(None if before is None else _NAMESPACE)
 
 
