@@ -65,7 +65,7 @@ def lanes_sum(x: Any) -> Any:
     return x[..., 0]
 
 
-@pytest.mark.parametrize(("samples", "size"), [(12, (8, 8)), (61, (3, 3))])
+@pytest.mark.parametrize(("samples", "size"), [(12, (8, 8)), (61, (3, 3)), (2, (3, 3))])
 def test_batch_norm(samples: int, size: tuple[int, int]) -> None:
     x, g, w, bias = numbers(samples, 8, *size), numbers(samples, 8, *size)[::-1].copy(), numbers(8), numbers(8)[::-1].copy()
     length = size[0] * size[1]

@@ -54,7 +54,7 @@ def _type_of(a: Any) -> Any:
 
 def _standardize(arrays: list[Any], params: dict[str, Any]) -> Any:
     x, weight, bias = arrays
-    if x.size < native.LEAST["row"]:
+    if x.size < native.LEAST["row"] and not _by_channel(x, params):
         if x.dtype in small.TYPES or x.size < native.LEAST["half"]:
             return small.standardize(x, weight, bias, params)
     if (
@@ -115,7 +115,7 @@ def _standardize_any(input: Any, weight: Any, bias: Any, params: dict[str, Any])
 
 def _standardize_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
     g, x, weight, mean, var = arrays
-    if x.size < native.LEAST["row"]:
+    if x.size < native.LEAST["row"] and not _by_channel(x, params):
         if x.dtype in small.TYPES or x.size < native.LEAST["half"]:
             return small.standardize_backward(g, x, weight, mean, var, params)
     kind = widened(x.dtype)

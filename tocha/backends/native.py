@@ -2,7 +2,8 @@
 
 `pointwise(...)` and `prim(...)` return the result, or None: then NumPy computes it. None is the answer for small arrays, where NumPy's call
 is cheaper, and for what has no kernel. Which tier serves a call depends on its sizes and types alone, never on what ran before, so that
-repeating a call, or a program, repeats its bits (but where both have the same bits: `at_hand`); a kernel not in the cache is compiled while the first call waits (see tocha.inductor.service).
+repeating a call, or a program, repeats its bits (but where both have the same bits: `at_hand`); a kernel not in the cache is compiled while
+the first call waits (see tocha.inductor.service).
 `TOCHA_EAGER=numpy` switches the tier off, `TOCHA_NATIVE_MIN=n` sets the least number of elements everywhere.
 """
 
