@@ -192,7 +192,7 @@ def _nll(arrays: list[Any], params: dict[str, Any]) -> Any:
     x, target, weight = arrays
     if x.dtype not in _REAL_NP or not _plain_targets(x, target, weight, params):
         return None
-    losses, n = np.negative(x[_row_numbers(len(x)), target]), x.dtype.type(len(x))
+    losses, n = np.negative(x.reshape(-1).take(_places(x, target))), x.dtype.type(len(x))
     value = losses if params["reduction"] == "none" else losses.sum() if params["reduction"] == "sum" else losses.sum() / n
     return np.asarray(value), np.asarray(n)
 
@@ -202,12 +202,15 @@ def _nll_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
     out, reduction = np.zeros(params["shape"], g.dtype), params["reduction"]
     if g.dtype not in _REAL_NP or not _plain_targets(out, target, weight, params) or (reduction == "mean" and float(total) != len(out)):
         return None
-    out[_row_numbers(len(out)), target] = -(g.dtype.type(1) / total if reduction == "mean" else g.dtype.type(1)) * g
+    out.reshape(-1)[_places(out, target)] = -(g.dtype.type(1) / total if reduction == "mean" else g.dtype.type(1)) * g
     return out
 
 
-def _row_numbers(n: int) -> Any:
-    return native.remember(("row numbers", n), lambda: np.arange(n)) if n <= 1 << 14 else np.arange(n)
+def _places(x: Any, column: Any) -> Any:
+    """Where an element of each row is in the flattened array."""
+    n, m = x.shape
+    starts = native.remember(("row starts", n, m), lambda: np.arange(0, n * m, m)) if n <= 1 << 14 else np.arange(0, n * m, m)
+    return starts + column
 
 
 def _cross_entropy(arrays: list[Any], params: dict[str, Any]) -> Any:
