@@ -522,23 +522,21 @@ def linear(x: Any, weight: Any, bias: Any) -> Any:
 
 def linear_gradients(g: Any, x: Any, weight: Any = None) -> tuple[Any, ...]:
     """The gradients of a linear layer's input, if `weight` is given, weight and bias from matrices; small ones in torch's order."""
-    few = g.shape[1] <= FEW and g.size * x.shape[1] >= LEAST["few"]
-    sweep = products().sweep if few else _no_sweep
-    of_weight, of_bias = sweep(g.T, x), column_sums(g)
-    found = g.T.dot(x) if of_weight is None else of_weight, of_bias
+    of_bias = _cpu_sums.total(g, (0,), False) if g.size < LEAST["column"] else column_sums(g)
+    of_input = of_weight = None
+    if g.size * x.shape[1] >= LEAST["few"] and g.shape[1] <= FEW:
+        of_weight = products().sweep(g.T, x)
+        of_input = None if weight is None else products().sweep(g, weight)
+    if of_weight is None:
+        of_weight = g.T.dot(x)
     if weight is None:
-        return found
-    of_input = sweep(g, weight)
-    return g.dot(weight) if of_input is None else of_input, *found
-
-
-def _no_sweep(a: Any, b: Any) -> None:
-    return None
+        return of_weight, of_bias
+    return g.dot(weight) if of_input is None else of_input, of_weight, of_bias
 
 
 def column_sums(x: Any) -> Any:
     """The sums of a matrix's columns, small ones in torch's order."""
-    found = products().column_sums(x) if LEAST["column"] <= x.size else None
+    found = products().column_sums(x) if x.size >= LEAST["column"] else None
     return _cpu_sums.total(x, (0,), False) if found is None else found
 
 

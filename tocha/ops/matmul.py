@@ -434,11 +434,11 @@ def short_linear(input: Any, weight: Any, bias: Any = None) -> Tensor | None:
             if (
                 x.size == 1
                 or w.size == 1
-                or rows[0] * rows[1] * shape[0] >= native.SHORT_PRODUCT
+                or (work := rows[0] * rows[1] * shape[0]) >= native.SHORT_PRODUCT
                 or (b is not None and (b.dtype is not dtype or b.shape != shape[:1]))
             ):
                 return None
-            found = native.linear(x, w, b)
+            found = native.linear(x, w, b) if work >= native.LEAST["few"] else None
             product = x.dot(w.T) if found is None else found
             out = wrap(product if b is None or found is not None else state.run(np.add, product, b, product))
             if (input._rg or weight._rg or (bias is not None and bias._rg)) and state.grad:

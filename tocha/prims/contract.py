@@ -134,20 +134,20 @@ def _linear_parameters(g: Any, input: Any) -> Any:
 def _small_matrices(*tensors: Any) -> list[Any] | None:
     """The arrays of plain CPU matrices of one float type, too small for a kernel, that a gradient rule may work on directly: for them
     the way through the primitive is half the time. None for anything else."""
-    arrays = plain_arrays(*tensors)
+    arrays = plain_arrays(2, *tensors)
     if arrays is None or arrays[0].size >= linear_backward.native or arrays[0].dtype.char not in "fd":
         return None
-    return arrays if all(a.ndim == 2 and a.size != 1 for a in arrays) else None
+    return arrays
 
 
-def plain_arrays(*tensors: Any) -> list[Any] | None:
-    """The arrays of plain CPU tensors of one type, that a gradient rule may work on directly; None for anything else."""
+def plain_arrays(dims: int, *tensors: Any) -> list[Any] | None:
+    """The arrays of plain CPU tensors of one type and so many dimensions, that a gradient rule may work on directly; None for anything else."""
     if state.grad or INTERPRETERS:
         return None
     dtype, arrays = tensors[0]._a.dtype, []
     for t in tensors:
         a = t._a
-        if t.__class__ not in NO_DISPATCH or a.__class__ is not np.ndarray or a.dtype is not dtype:
+        if t.__class__ not in NO_DISPATCH or a.__class__ is not np.ndarray or a.ndim != dims or a.dtype is not dtype or a.size == 1:
             return None
         arrays.append(a)
     return arrays

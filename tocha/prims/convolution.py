@@ -36,7 +36,7 @@ def _bias_vjp(g: Any) -> Any:
 def _parameters(g: Any, input: Any, weight_shape: Shape, *, stride: Shape, padding: Pairs, dilation: Shape, groups: int) -> Any:
     """The gradients of weight and bias, which a kernel finds together."""
     params = {"kernel": weight_shape[2:], "stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    arrays = plain_arrays(g, input)
+    arrays = plain_arrays(len(weight_shape), g, input)
     found = None if arrays is None else cpu.convolve_weight(*arrays, bias=True, **params)
     if found is None:
         return None, conv_weight(g, conj(input), **params), _bias_vjp(g)
