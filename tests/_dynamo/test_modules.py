@@ -265,3 +265,32 @@ def test_tensor_subclasses() -> None:
     p = nn.Parameter(torch.ones(3))
     kinds = torch.compile(lambda p: (isinstance(p, nn.Parameter), isinstance(p * 2, nn.Parameter)), backend="eager")
     assert kinds(p) == (True, False)
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_lazy_layers_get_their_parameters_in_a_compiled_call(fullgraph: bool) -> None:
+    class Lazy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Sequential(nn.LazyConv2d(3, 2), nn.LazyBatchNorm2d(), nn.ReLU())
+            self.linear = nn.LazyLinear(2)
+
+        def forward(self, x: Any) -> Any:
+            return self.linear(self.conv(x).flatten(1))
+
+    found = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = Lazy()
+        call = torch.compile(model, fullgraph=fullgraph) if compiled else model
+        outs = [call(torch.arange(32.0).view(2, 1, 4, 4)) for _ in range(3)]
+        outs[-1].sum().backward()
+        assert type(model.linear) is nn.Linear
+        found.append([*outs, *[p.grad for p in model.parameters()], model.conv[1].running_mean])
+    torch.testing.assert_close(*found)
+
+
+def test_an_averaged_model_is_one_graph() -> None:
+    model = torch.optim.swa_utils.AveragedModel(nn.Linear(2, 2))
+    helpers.check(model, torch.ones(1, 2), fullgraph=True)

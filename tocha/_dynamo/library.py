@@ -13,7 +13,7 @@ import tocha
 from tocha import _checks, settings
 from tocha._dynamo import calls
 from tocha._dynamo.calls import rule
-from tocha._dynamo.exc import Break
+from tocha._dynamo.exc import Break, Restart
 from tocha._dynamo.generators import Generator
 from tocha.aot import trace
 from tocha.autograd.profiler import record_function
@@ -21,6 +21,7 @@ from tocha.dispatch.overload import OpNamespace, OpOverload, OpOverloadPacket
 from tocha.dispatch.override import DisableTorchFunction
 from tocha.library import CustomOpDef
 from tocha.nn import Module, ModuleDict, ModuleList, Sequential, parameter
+from tocha.nn.modules.lazy import LazyModuleMixin
 from tocha.ops import linalg_norm
 from tocha.prims import native_rows
 from tocha.tensor import Tensor
@@ -77,6 +78,14 @@ def _exc_info(vm: Any, args: Any, kwargs: Any) -> Any:
     if vm.handled is not None:
         raise Break("sys.exc_info() while an exception is handled")
     return None, None, None
+
+
+def initialize(layer: Any, args: Any, kwargs: Any) -> None:
+    """Give a lazy layer its parameters, if it has none yet; the trace starts again."""
+    if isinstance(layer, LazyModuleMixin) and "_initialize_hook" in vars(layer):
+        with DisableTorchFunction(), trace.tracing(None):
+            layer._infer_parameters(layer, args, kwargs)
+        raise Restart(-id(layer), "a lazy layer gets its parameters")
 
 
 @rule(OpNamespace.__getattr__, OpOverloadPacket.__getattr__)

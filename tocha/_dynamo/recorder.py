@@ -79,6 +79,7 @@ class Recorder(BaseTorchFunctionMode):
         self.outer: set[int] = set()  # memory of inputs
         self.writes = False  # whether the graph writes to it
         self.varying = False  # whether some sizes are only examples
+        self.fullgraph = False
         self.scalars = False  # whether numbers that only the graph knows may be asked for
         self.grad = bool(mode.state.grad)
         self.modes: list[Any] = []  # of functions, entered in the trace

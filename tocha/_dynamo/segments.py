@@ -316,6 +316,7 @@ class _Attempt:
                 entered, handled = self.enter()
             except Break as why:
                 raise Refused(why.reason) from None
+            self.recorder.fullgraph = program.fullgraph
             self.recorder.scalars = program.fullgraph or config.capture_scalar_outputs
             self.tracer = tracer = Tracer(entered, handled, self.world, self.stop)
             what, value = tracer.run()

@@ -477,6 +477,8 @@ class Tracer(Attributes):
             return self.call(self.getattr(module, "forward"), args, kwargs)
         if module.__dict__.get("_compiled_call_impl") is not None:
             raise Break("a module compiled on its own is called")
+        if self.recorder.fullgraph:  # otherwise it gets them between graphs, in the program's order
+            library.initialize(module, args, kwargs)
         return self.call(self.getattr(module, "_call_impl"), args, kwargs)
 
     def construct(self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
