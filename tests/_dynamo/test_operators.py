@@ -177,3 +177,21 @@ def test_no_gradient_registered() -> None:
     x = X.clone().requires_grad_()
     with pytest.raises(RuntimeError, match="no autograd formula was registered"):
         torch.compile(lambda x: cosine(x, 2.0).sum())(x).backward()
+
+
+def test_what_a_fake_raises_is_not_the_program_s() -> None:
+    @library.custom_op("compiledlib::picky", mutates_args=())
+    def picky(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @picky.register_fake
+    def _(x: Any) -> Any:
+        raise RuntimeError("not known")
+
+    def f(x: Any) -> Any:
+        try:
+            return picky(x + 1) * 3
+        except RuntimeError:
+            return x
+
+    check(f, X, graphs=2)
