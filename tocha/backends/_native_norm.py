@@ -169,14 +169,14 @@ def _by_channel(x: Any, params: dict[str, Any]) -> bool:
 
 def _channel_kernel(name: str) -> Any:
     def build() -> Any:
-        from tocha.backends import _native_batch as batch
+        from tocha.inductor.templates import batch_norm
 
         modules = native.inductor()
         assert modules is not None
         make = modules.entry.build_template
         if name == "batch_norm":
-            return make(name, batch.BUFFERS, batch.SIZES, batch.code())
-        return make(name, batch.BACKWARD_BUFFERS, batch.SIZES, batch.backward_code())
+            return make(name, batch_norm.BUFFERS, batch_norm.SIZES, batch_norm.code())
+        return make(name, batch_norm.BACKWARD_BUFFERS, batch_norm.SIZES, batch_norm.backward_code())
 
     return native.built((name,), build) if native.inductor() else None
 

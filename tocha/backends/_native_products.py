@@ -312,14 +312,14 @@ def _short(a: Any, columns: int) -> bool:
 
 
 def _few_kernel(name: str) -> Any:
-    """The builtin of a kernel of tocha.backends._native_few."""
+    """The builtin of a kernel of tocha.inductor.templates.few."""
 
     def build() -> Any:
-        from tocha.backends import _native_few
+        from tocha.inductor.templates import few
 
         modules = native.inductor()
         assert modules is not None
-        buffers, sizes, code = _native_few.names()[name]
+        buffers, sizes, code = few.KERNELS[name]
         return modules.entry.build_template(name, buffers, sizes, code())
 
     return native.built((name,), build) if native.inductor() else None

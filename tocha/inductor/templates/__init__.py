@@ -6,6 +6,8 @@
     epilogue   the holes of a product: rules for factors as they are packed, and for sums before they are stored
     panels     packing of a product's factors, of any strides and type
     matmul     products of batches of matrices on packed panels
+    few        products with few columns, their gradients, and sums of columns, in torch's order
+    batch_norm batch normalisation of images, in torch's order
     thin       products with few rows, whose right factor is read as it lies
     attention  attention without its matrix of scores
     attention_backward  its gradient, which makes the scores again

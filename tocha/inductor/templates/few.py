@@ -208,6 +208,7 @@ def sum_code() -> str:
     return module(f, _down(1), _down(4))
 
 
-def names() -> dict[str, Any]:
-    """What each kernel's entry is made of."""
-    return {"few": (BUFFERS, SIZES, code), "sweep": (SWEEP_BUFFERS, SWEEP_SIZES, sweep_code), "column_sums": (SUM_BUFFERS, SUM_SIZES, sum_code)}
+# What each kernel's entry is made of.
+KERNELS: dict[str, Any] = {
+    "few": (BUFFERS, SIZES, code), "sweep": (SWEEP_BUFFERS, SWEEP_SIZES, sweep_code), "column_sums": (SUM_BUFFERS, SUM_SIZES, sum_code),
+}  # fmt: skip
