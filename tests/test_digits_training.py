@@ -64,5 +64,6 @@ def test_whole_run_is_that_of_torch(count: int) -> None:
         torch.set_num_threads(before)
     for run in RUNS.values():
         np.testing.assert_allclose(ours[:AGREEING], run[:AGREEING], rtol=0, atol=5e-5)
-    if native.inductor() is not None and jit.has_fma():
+    x86 = jit.host()[0].startswith("x86_64")  # where NumPy's exp, which serves so small a loss, has the same bits on every CPU
+    if native.inductor() is not None and jit.has_fma() and x86:
         np.testing.assert_allclose(ours, RUNS["avx2_AVX2_1"], rtol=0, atol=1e-4)
