@@ -234,3 +234,23 @@ def test_gradients_of_gradients_under_hooks_on_saved_tensors() -> None:
         (slope,) = torch.autograd.grad(out.sum(), x, create_graph=True)
         found.append([slope, torch.autograd.grad((slope**2).sum(), x)[0]])
     torch.testing.assert_close(*found)
+
+
+def test_what_a_captured_hook_reads_is_of_the_time_of_the_call() -> None:
+    held = {"number": 2.0, "tensor": torch.ones(2)}
+
+    def f(x: Any) -> Any:
+        h = x * 3
+        h.register_hook(lambda g: g * held["number"] * held["tensor"])
+        return h
+
+    x = X.clone().requires_grad_()
+    compiled = torch.compile(f, fullgraph=True)
+    first, second = compiled(x), compiled(x)
+    held["number"] = 5.0
+    first.sum().backward()
+    assert x.grad.tolist() == [6, 6]
+    assert torch.autograd.grad(compiled(x).sum(), x)[0].tolist() == [15, 15]
+    held["tensor"].mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        second.sum().backward()

@@ -124,7 +124,7 @@ def _backward(vm: Any, cls: type, ctx: Context, given: list[Any], results: list[
 
 
 def _later(vm: Any, name: str, fn: Any, args: tuple[Any, ...], fresh: list[Tensor]) -> Captured:
-    """A function that backward calls."""
+    """A function that backward calls. Of what it reads outside, numbers are those of now and changed tensors an error, as in torch.compile."""
     try:
         with mode.no_grad():
             return Captured(vm, name, fn, args, fresh, clone=True, watched=())
