@@ -1,8 +1,4 @@
-"""Normalisation of few elements (layer, group, batch and instance normalisation) and its gradients: each one native call of plain loops.
-
-A group is what one mean and variance are of: `outer` runs of `inner` adjacent elements. The element in run a at place b of group k has weight
-number (k % period) * per_group + a * per_run + b * per_place. Sums are made in float64.
-"""
+"""Normalisation of few elements (layer, group, batch and instance normalisation) and its gradients: each one native call of plain loops."""
 
 from __future__ import annotations
 
@@ -16,8 +12,6 @@ from tocha.backends import native
 Shape = tuple[int, ...]
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 TYPES = {_FLOAT32: ("float", 4), _FLOAT64: ("double", 8)}
-_SIZES = ("groups", "outer", "inner", "group_step", "run_step", "period", "per_group", "per_run", "per_place")
-_FORWARD, _BACKWARD = ("out", "mean", "var", "x", "weight", "bias"), ("out", "of_weight", "of_bias", "g", "x", "mean", "var", "weight")
 _NONE = np.zeros(0)
 
 
@@ -46,7 +40,7 @@ def standardize_backward(g: Any, x: Any, weight: Any, mean: Any, var: Any, param
 
 
 def _work(shape: Shape, axes: Shape, affine: Shape) -> Any:
-    """The moments' shape and the numbers that `_SIZES` names behind units and grain; None for another pattern of axes."""
+    """The moments' shape and the numbers that the templates' `SIZES` name behind units and grain; None for another pattern of axes."""
     return native.remember(("small norm", shape, axes, affine), lambda: _pattern(shape, axes, affine) or (None,))[0]
 
 
@@ -69,9 +63,6 @@ def _pattern(shape: Shape, axes: Shape, affine: Shape) -> Any:
     return ((moments, np.array([1, 1, *numbers], np.int64)),)
 
 
-# ---- code
-
-
 def _builtin(kind: str, x: Any, weight: Any, bias: Any) -> Any:
     """The builtin of a call on dense arrays of one type, with or without weight and bias; None where there is none."""
     modules = native.inductor()
@@ -83,105 +74,9 @@ def _builtin(kind: str, x: Any, weight: Any, bias: Any) -> Any:
             return None
 
     def build() -> Any:
-        from tocha.inductor.loop_ir import Buffer, Kernel, Param, Size
+        from tocha.inductor.templates import few_norms as norms
 
-        entry, names = modules.entry, _FORWARD if kind == "forward" else _BACKWARD
-        head = Kernel(f"norm_{kind}", tuple([Buffer(b, "i8") for b in names]), (Param("eps", "f64"),), tuple(map(Size, _SIZES)), ())
-        text = entry.DECLARATIONS + entry._entry(head, 1) + _code(kind, *TYPES[x.dtype], *given)
-        return entry._builtin(head.name, text, entry.known_symbols())
+        code = norms.code(kind, *TYPES[x.dtype], *given)
+        return modules.entry.build_template(f"norm_{kind}", norms.BUFFERS[kind], norms.SIZES, code, short_loops=True, params=norms.PARAMS)
 
     return native.built(("small norm", kind, x.dtype, *given), build)
-
-
-def _code(kind: str, type: str, bytes: int, weighted: bool, shifted: bool) -> str:
-    """The module: `body` computes all groups (`lo` to `hi` are one unit)."""
-    from tocha.inductor.templates.builder import Function, Value, module
-
-    f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
-    names = _FORWARD if kind == "forward" else _BACKWARD
-    s: dict[str, Value] = {}
-    for i, name in enumerate((*names, "eps", *_SIZES)):
-        t = "ptr" if i < len(names) else "double" if name == "eps" else "i64"
-        s[name] = f.load(t, f.at(f["ctx"], i, "i64"), 8)
-
-    def compute(op: str, x: Value, y: Value) -> Value:
-        return f.op(f"{op} {x.type} {x.name}, {y.name}", x.type)
-
-    def wide(x: Value) -> Value:
-        return x if type == "double" else f.op(f"fpext float {x.name} to double", "double")
-
-    def narrow(x: Value) -> Value:
-        return x if type == "double" else f.op(f"fptrunc double {x.name} to float", "float")
-
-    def read(name: str, i: Value) -> Value:
-        return f.load(type, f.at(s[name], i, type), bytes)
-
-    def add(total: Any, x: Value) -> None:
-        total.set(compute("fadd", total.get(), x))
-
-    def add_at(name: str, i: Value, x: Value) -> None:
-        place = f.at(s[name], i, "double")
-        f.store(compute("fadd", f.load("double", place, 8), x), place, 8)
-
-    def each(group: Value, do: Any) -> None:
-        """do(place, number of its weight) for every element of a group."""
-        start, first = group * s["group_step"], (group % s["period"]) * s["per_group"]
-        with f.loop(0, s["outer"]) as a, f.loop(0, s["inner"]) as b:
-            do(start + a * s["run_step"] + b, first + a * s["per_run"] + b * s["per_place"])
-
-    def reciprocal(var: Value) -> Value:
-        """1 / sqrt(var + eps) in the type of the elements."""
-        eps = narrow(s["eps"])
-        root = f.call(f"llvm.sqrt.f{8 * bytes}", type, (type, compute("fadd", var, eps)), declare=True)
-        return f.op(f"fdiv {type} 1.0, {root.name}", type)
-
-    count = f.op(f"sitofp i64 {(s['outer'] * s['inner']).name} to double", "double")
-    with f.loop(0, s["groups"]) as k:
-        one, two = f.variable("0.0", "double"), f.variable("0.0", "double")
-        if kind == "forward":
-            each(k, lambda i, w: add(one, wide(read("x", i))))
-            middle = compute("fdiv", one.get(), count)
-
-            def square(i: Value, w: Value) -> None:
-                apart = compute("fsub", wide(read("x", i)), middle)
-                add(two, compute("fmul", apart, apart))
-
-            each(k, square)
-            mean, var = narrow(middle), narrow(compute("fdiv", two.get(), count))
-            f.store(mean, f.at(s["mean"], k, type), bytes)
-            f.store(var, f.at(s["var"], k, type), bytes)
-            scale = reciprocal(var)
-
-            def write(i: Value, w: Value) -> None:
-                y = compute("fmul", compute("fsub", read("x", i), mean), scale)
-                y = compute("fmul", y, read("weight", w)) if weighted else y
-                y = compute("fadd", y, read("bias", w)) if shifted else y
-                f.store(y, f.at(s["out"], i, type), bytes)
-
-            each(k, write)
-        else:
-            mean, scale = read("mean", k), reciprocal(read("var", k))
-
-            def normal(i: Value) -> Value:
-                return compute("fmul", compute("fsub", read("x", i), mean), scale)
-
-            def weighed(i: Value, w: Value) -> Value:
-                g = read("g", i)
-                return compute("fmul", g, read("weight", w)) if weighted else g
-
-            def total(i: Value, w: Value) -> None:
-                g, y, inner = wide(read("g", i)), wide(normal(i)), wide(weighed(i, w))
-                add(one, inner)
-                add(two, compute("fmul", inner, y))
-                add_at("of_weight", w, compute("fmul", g, y))
-                add_at("of_bias", w, g)
-
-            each(k, total)
-            level, along = (narrow(compute("fdiv", v.get(), count)) for v in (one, two))
-
-            def slope(i: Value, w: Value) -> None:
-                rest = compute("fsub", weighed(i, w), compute("fmul", normal(i), along))
-                f.store(compute("fmul", compute("fsub", rest, level), scale), f.at(s["out"], i, type), bytes)
-
-            each(k, slope)
-    return module(f)

@@ -232,12 +232,13 @@ def assemble(kernel: Kernel, text: str, symbols: dict[str, int]) -> Callable[...
 
 
 def build_template(
-    name: str, buffers: tuple[str, ...], sizes: tuple[str, ...], code: str, hole: bool = False, short_loops: bool = False
-) -> Callable[..., None]:
-    """The builtin around hand-written IR: `code` defines `body` (tocha.inductor.codegen_llvm), whose slots are `buffers` and `sizes`; with
-    a `hole`, between them the address of an epilogue's code, or 0, and behind the number of units the addresses of its arrays. With `short_loops`,
-    where it gains something, LLVM looks for loops to unroll."""
-    head = Kernel(name, tuple([Buffer(b, "i8") for b in buffers]), (HOLE,) if hole else (), tuple(map(Size, sizes)), ())
+    name: str, buffers: tuple[str, ...], sizes: tuple[str, ...], code: str, hole: bool = False, short_loops: bool = False,
+    params: tuple[Param, ...] = (),
+) -> Callable[..., None]:  # fmt: skip
+    """The builtin around hand-written IR: `code` defines `body` (tocha.inductor.codegen_llvm), whose slots are `buffers`, `params` and
+    `sizes`; with a `hole`, in the place of parameters the address of an epilogue's code, or 0, and behind the number of units the addresses
+    of its arrays. With `short_loops`, where it gains something, LLVM looks for loops to unroll and vectorise."""
+    head = Kernel(name, tuple([Buffer(b, "i8") for b in buffers]), (HOLE,) if hole else params, tuple(map(Size, sizes)), ())
     return _builtin(name, DECLARATIONS + _entry(head, 1) + code, known_symbols(), by_hand=not short_loops)
 
 

@@ -18,6 +18,9 @@
     weight     the weight gradient, the same product over pixels
     depthwise  convolutions of one channel each
     maxima     max pooling and its gradient
+    few_windows  pooling of few elements
+    few_norms  normalisation of few elements
+    draws      random values
 
 A module here describes kernels and plans calls (which numbers a kernel gets for which shapes); `tocha.backends._native_conv`,
 `_native_products`, `_native_attention` and `_native_recurrent` run them.
