@@ -137,3 +137,21 @@ def test_arrays_are_guarded() -> None:
     frozen = A.copy()
     frozen.flags.writeable = False
     assert alike(np.sum(frozen * 2, axis=0), compiled(frozen))
+
+
+def test_halves() -> None:
+    def f(x: Any) -> Any:
+        a = x.numpy()
+        joined = np.concatenate([a, np.array([1.5, -2.0], dtype=np.float16)])
+        computed = torch.from_numpy(np.sin(a) * a / 3 + np.float16(1.1)), torch.from_numpy(a + np.arange(12))
+        return computed, joined.max(), (a * np.pi).astype(np.float32)
+
+    def summed(x: Any) -> Any:
+        a = x.numpy()
+        return a.sum(), a.mean(), a @ a, np.linalg.norm(a)
+
+    x = (torch.arange(-6, 6) / 3).half()
+    for backend in (None, "inductor"):
+        check(f, x, backend=backend)
+        check(lambda a: (np.exp(a), a * 2 > 1, np.where(a > 0, a, 1)), x.numpy(), backend=backend)
+    assert alike(summed(x), torch.compile(summed)(x))  # NumPy's own: it rounds each partial sum

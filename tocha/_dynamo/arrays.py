@@ -24,7 +24,7 @@ from tocha.dispatch.override import DisableTorchFunction
 from tocha.dtypes import FROM_NP
 from tocha.tensor import Tensor
 
-_TYPES = frozenset(map(np.dtype, ("?", "i1", "i2", "i4", "i8", "u1", "f4", "f8")))
+_TYPES = frozenset(map(np.dtype, ("?", "i1", "i2", "i4", "i8", "u1", "f2", "f4", "f8")))
 _LARGEST = 1024  # elements of an array written into a graph
 _SAME = """sin cos tan sinh cosh tanh arcsin arccos arctan exp exp2 expm1 log log2 log10 log1p sqrt square floor ceil trunc isnan isinf isfinite
     logical_and logical_or logical_not logical_xor maximum minimum fmax fmin add subtract multiply true_divide negative absolute equal not_equal
@@ -137,6 +137,8 @@ def _ufunc(vm: Any, fn: np.ufunc, *operands: Any) -> Array:
     try:
         *given, result = fn.resolve_dtypes((*map(_kind, operands), *[None] * fn.nout))
         _check(vm, *given, result)
+        if name == "matmul" and result == np.float16:
+            raise Break("sums of halves, which NumPy rounds one by one")
         tensors = [_operand(vm, x, d) for x, d in zip(operands, given, strict=True)]
     except (TypeError, OverflowError) as error:
         raise Break(f"{name}() raises {error}") from error
@@ -158,7 +160,7 @@ def _reduction(name: str) -> Callable[..., Array]:
     torch_name = {"max": "amax", "min": "amin"}.get(name, name)
 
     def reduce(vm: Any, a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
-        if not isinstance(a, Array) or a.scalar or not a.t._a.size:
+        if not isinstance(a, Array) or a.scalar or not a.t._a.size or (a.dtype == np.float16 and name not in ("max", "min", "all", "any")):
             raise Break(f"{name}() of this array")
         sample = getattr(np, name)(np.ones((1,) * a.t._a.ndim, a.dtype), axis=axis, keepdims=keepdims)
         keeps = name in ("max", "min", "argmax", "argmin")
@@ -219,8 +221,8 @@ def _where(vm: Any, condition: Any, x: Any, y: Any) -> Array:
 
 def _norm(vm: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
     dtype = x.dtype if x.dtype.kind == "f" else np.dtype(float)
-    if type(axis) not in (int, type(None)) or x.scalar:
-        raise Break("linalg.norm of matrices")
+    if type(axis) not in (int, type(None)) or x.scalar or x.dtype == np.float16:
+        raise Break("linalg.norm of matrices or halves")
     out = tocha.linalg.vector_norm(_typed(x, dtype), dim=axis, keepdim=keepdims)
     return Array(out, out._a.ndim == 0)
 
