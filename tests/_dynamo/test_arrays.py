@@ -23,7 +23,7 @@ def alike(a: Any, b: Any) -> bool:
     if isinstance(a, torch.Tensor):
         return isinstance(b, torch.Tensor) and a.dtype == b.dtype and alike(a.detach().numpy(), b.detach().numpy())
     if isinstance(a, (np.ndarray, np.generic)):
-        close = 1e-6 if a.dtype.itemsize == 4 else 1e-13
+        close = 1e-6 if a.real.dtype.itemsize == 4 else 1e-13
         return (
             type(a) is type(b) and a.dtype == b.dtype and a.shape == b.shape and bool(np.allclose(a, b, close, close, equal_nan=True))
         )
@@ -155,3 +155,27 @@ def test_halves() -> None:
         check(f, x, backend=backend)
         check(lambda a: (np.exp(a), a * 2 > 1, np.where(a > 0, a, 1)), x.numpy(), backend=backend)
     assert alike(summed(x), torch.compile(summed)(x))  # NumPy's own: it rounds each partial sum
+
+
+Z = np.array([[1 + 2j, -3j], [0.5, -2 - 1j]])
+
+
+@pytest.mark.parametrize("backend", [None, "inductor"])
+def test_complex_numbers(backend: Any) -> None:
+    def f(a: Any) -> Any:
+        return np.exp(a) / 3 + 1j, np.abs(a) * 2, a.real + a.imag, a @ a, a == a, -a, np.sqrt(a), a * np.float32(2), a.sum(0), a.mean(), a.prod()
+
+    def g(a: Any) -> Any:
+        return np.where(np.abs(a) > 1, a, 0), np.concatenate([a, a.real]), np.any(a), torch.from_numpy(a) * 2, a[0, 0], np.log1p(a), np.tanh(a)
+
+    for z in (Z, Z.astype(np.complex64)):
+        check(f, z, backend=backend)
+        check(g, z, backend=backend)
+
+
+def test_what_only_numpy_does_with_complex_numbers() -> None:
+    functions: list[Any] = [lambda a: np.maximum(a, 1), lambda a: a > 0, lambda a: a.max(), lambda a: a.var(), np.linalg.norm, lambda a: a.argmin()]
+    for f in functions:
+        assert alike(f(Z), torch.compile(lambda a, f=f: f(a), backend="eager")(Z))
+        with pytest.raises(torch._dynamo.exc.Unsupported):
+            torch.compile(lambda a, f=f: f(a), fullgraph=True)(Z)

@@ -24,7 +24,7 @@ from tocha.dispatch.override import DisableTorchFunction
 from tocha.dtypes import FROM_NP
 from tocha.tensor import Tensor
 
-_TYPES = frozenset(map(np.dtype, ("?", "i1", "i2", "i4", "i8", "u1", "f2", "f4", "f8")))
+_TYPES = frozenset(map(np.dtype, ("?", "i1", "i2", "i4", "i8", "u1", "f2", "f4", "f8", "c8", "c16")))
 _LARGEST = 1024  # elements of an array written into a graph
 _SAME = """sin cos tan sinh cosh tanh arcsin arccos arctan exp exp2 expm1 log log2 log10 log1p sqrt square floor ceil trunc isnan isinf isfinite
     logical_and logical_or logical_not logical_xor maximum minimum fmax fmin add subtract multiply true_divide negative absolute equal not_equal
@@ -107,7 +107,7 @@ def _kind(x: Any) -> Any:
     """What NumPy promotes: a type, or the class of a Python number."""
     if isinstance(x, (Array, np.generic)):
         return x.dtype
-    if type(x) in (int, float):
+    if type(x) in (int, float, complex):
         return type(x)
     if type(x) is bool:
         return np.dtype(bool)
@@ -142,7 +142,10 @@ def _ufunc(vm: Any, fn: np.ufunc, *operands: Any) -> Array:
         tensors = [_operand(vm, x, d) for x, d in zip(operands, given, strict=True)]
     except (TypeError, OverflowError) as error:
         raise Break(f"{name}() raises {error}") from error
-    out = getattr(tocha, spelled.get(name, name))(*tensors)
+    try:
+        out = getattr(tocha, spelled.get(name, name))(*tensors)
+    except RuntimeError as error:  # complex numbers in order, which only NumPy has
+        raise Break(f"{name}() of an array of {given[0]}") from error
     return Array(out if out._a.dtype == result else out.to(FROM_NP[result]), out._a.ndim == 0)
 
 
@@ -166,6 +169,8 @@ def _reduction(name: str) -> Callable[..., Array]:
         keeps = name in ("max", "min", "argmax", "argmin")
         within = a.dtype if keeps else np.dtype(bool) if name in ("all", "any") else sample.dtype
         _check(vm, within, sample.dtype)
+        if a.dtype.kind == "c" and within.kind == "f":
+            raise Break(f"{name}() of complex numbers")
         if type(axis) is tuple and name in ("prod", "argmax", "argmin"):
             raise Break(f"{name}() over several dimensions")
         t, more = _typed(a, within), {"correction": 0} if name in ("var", "std") else {}
@@ -194,8 +199,8 @@ def _transpose(vm: Any, a: Array, *axes: Any) -> Array:
 
 def _astype(vm: Any, a: Array, dtype: Any) -> Array:
     _check(vm, dtype)
-    if a.dtype.kind == "f" and np.dtype(dtype).kind in "iu":
-        raise Break("astype of floats to integers")
+    if (a.dtype.kind == "f" and np.dtype(dtype).kind in "iu") or (a.dtype.kind == "c" and np.dtype(dtype).kind != "c"):
+        raise Break("astype of floats to integers, or of complex numbers to real ones")
     return Array(_typed(a, dtype) if a.dtype != dtype else a.t.clone(), a.scalar)
 
 
@@ -221,8 +226,8 @@ def _where(vm: Any, condition: Any, x: Any, y: Any) -> Array:
 
 def _norm(vm: Any, x: Array, *, axis: Any = None, keepdims: bool = False) -> Array:
     dtype = x.dtype if x.dtype.kind == "f" else np.dtype(float)
-    if type(axis) not in (int, type(None)) or x.scalar or x.dtype == np.float16:
-        raise Break("linalg.norm of matrices or halves")
+    if type(axis) not in (int, type(None)) or x.scalar or x.dtype == np.float16 or x.dtype.kind == "c":
+        raise Break("linalg.norm of matrices, halves or complex numbers")
     out = tocha.linalg.vector_norm(_typed(x, dtype), dim=axis, keepdim=keepdims)
     return Array(out, out._a.ndim == 0)
 
@@ -269,6 +274,8 @@ def attribute(vm: Any, a: Array, name: str) -> Any:
         return a.dtype
     if name == "T":
         return _transpose(vm, a)
+    if name in ("real", "imag") and a.dtype.kind == "c" and not a.scalar:
+        return Array(getattr(a.t, name))
     if name in _BOUND:
         return types.MethodType(_BOUND[name], a)
     raise Break(f"{name} of an array")
