@@ -279,6 +279,7 @@ def test_global_hooks_run_before_the_modules_own():
             handle.remove()
     m(1)
     assert seen == ["pre Sequential", "pre Identity", "post Identity", "post Sequential", "own", "own"]
+    assert not global_hooks._global_call_hooks  # calls take the short way again, and graphs are captured as before
 
 
 def test_registration_hooks():

@@ -11,7 +11,7 @@ import itertools
 import operator
 import re
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -139,7 +139,7 @@ def kept_out(fn: types.FunctionType) -> str | None:
     return None
 
 
-def global_hooks() -> list[bool]:
+def global_hooks() -> Mapping[int, bool]:
     """Non-empty while hooks on all modules are registered."""
     return _hooks._global_call_hooks
 

@@ -47,8 +47,8 @@ _global_parameter_registration_hooks: OrderedDict[int, Callable[..., Any]] = Ord
 _global_module_registration_hooks: OrderedDict[int, Callable[..., Any]] = OrderedDict()
 _global_buffer_registration_hooks: OrderedDict[int, Callable[..., Any]] = OrderedDict()
 
-#: Non-empty once any hook on all modules' calls was registered. A list, so that importers see the change.
-_global_call_hooks: list[bool] = []
+#: Non-empty while any hook on all modules' calls is registered.
+_global_call_hooks: OrderedDict[int, bool] = OrderedDict()
 _global_is_full_backward_hook: bool | None = None
 
 
@@ -73,8 +73,9 @@ def _add(table: OrderedDict[int, Any], hook: Any, extra: list[OrderedDict[int, A
 def _add_global(
     table: OrderedDict[int, Any], hook: Callable[..., Any], extra: list[OrderedDict[int, Any]] | None = None
 ) -> RemovableHandle:
-    _global_call_hooks[:] = [True]
-    return _add(table, hook, extra or [], False)
+    handle = _add(table, hook, [*(extra or []), _global_call_hooks], False)
+    _global_call_hooks[handle.id] = True
+    return handle
 
 
 def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
