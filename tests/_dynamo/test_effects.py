@@ -292,3 +292,68 @@ def test_gradients_are_set(backend: str) -> None:
 
     with pytest.raises(RuntimeError, match="attempting to assign a gradient of size"):
         torch.compile(wrong, backend=backend)(mine.w)
+
+
+def test_memory_of_tensors_is_set() -> None:
+    def write_after(x: Any, b: Any, q: Any) -> Any:
+        b.add_(1)
+        b.data = q
+        b.mul_(4)
+        return b + x, b[0]
+
+    def view_before(x: Any, b: Any, q: Any) -> Any:
+        v = b[0]
+        b.data = x * 2
+        b.add_(1)
+        return v, b.sum(), b
+
+    def twice(x: Any, b: Any, q: Any) -> Any:
+        b.data = x * 2
+        b.data = b.data + 1
+        b.data += 5
+        return b * 2, b.data
+
+    def exchanged(x: Any, b: Any, q: Any) -> Any:
+        held = b.data
+        b.data = q.data
+        q.data = held
+        return b - q
+
+    def turned(x: Any, b: Any, q: Any) -> Any:
+        b.data = torch.stack([x, x * 2]).t()[0]
+        return b.stride(), b * 2
+
+    for f in (write_after, view_before, twice, exchanged, turned):
+        for backend in ("eager", "inductor"):
+            compiled, found = torch.compile(f, backend=backend, fullgraph=True), []
+            for call in (f, compiled):
+                b, q = torch.tensor([1.0, 2.0]), torch.tensor([5.0, 6.0])
+                old = b.detach()
+                outs = [call(torch.tensor([3.0, 4.0]), b, q) for _ in range(3)]
+                q.mul_(2)
+                found.append((outs, b, q, old, b.stride(), b.data_ptr() == q.data_ptr()))
+            assert helpers.same(*found), f.__name__
+
+
+def test_memory_of_parameters_is_set() -> None:
+    def average(a: Any, b: Any) -> Any:
+        for p, q in zip(a.parameters(), b.parameters(), strict=True):
+            p.data = torch.lerp(p.data, q.data, 0.25)
+        return sum((p.data**2).sum() for p in a.parameters())
+
+    def used(a: Any, b: Any) -> Any:
+        a.weight.data = b.weight.data * 2
+        return a(torch.ones(2)).sum()
+
+    for f, fullgraph in ((average, True), (used, False)):
+        found = []
+        for compiled in (False, True):
+            torch.manual_seed(0)
+            a, b = nn.Linear(2, 2), nn.Linear(2, 2)
+            call = torch.compile(f, fullgraph=fullgraph) if compiled else f
+            outs = [call(a, b) for _ in range(10)]
+            if f is used:
+                outs[-1].backward()
+            found.append([*outs, a.weight, a.bias, a.weight.grad])
+            assert isinstance(a.weight, nn.Parameter)
+        torch.testing.assert_close(*found)

@@ -132,7 +132,7 @@ class Attributes(Interpreter):
         if known is not None:
             written = self.world.overlay.get((id(obj), name), NULL)
             if written is not NULL:
-                return written
+                return written if name != "data" else written.detach()
             if name == "grad":
                 with DisableTorchFunction():
                     leaf, retains = known.real.is_leaf, known.real.retains_grad
@@ -395,7 +395,7 @@ class Attributes(Interpreter):
             self.set_plainly(obj, name, value)
 
     def _set_on_tensor(self, obj: Tensor, name: str, value: Any) -> None:
-        """Set an attribute of the user's, or the gradient of a leaf from before."""
+        """Set an attribute of the user's, or the gradient or memory of a tensor from before."""
         known = self.world.known.get(id(obj))
         if calls.is_face(type(obj)) and not hasattr(Tensor, name) and name != "__dict__":
             setter = calls.lookup(type(obj), "__setattr__")
@@ -410,8 +410,23 @@ class Attributes(Interpreter):
             value is None or (type(value) in PLAIN and (value._a.shape, value._a.dtype) == (obj._a.shape, obj._a.dtype))
         ):  # fmt: skip
             self.world.write(obj, name, value)
+        elif name == "data" and known is not None:
+            self._set_data(obj, value)
         else:
             raise Break(f"Tensor.{name} is set")
+
+    def _set_data(self, obj: Tensor, value: Any) -> None:
+        """Have the epilogue give a tensor from before other memory. In the trace it is the value from now on; a leaf can't be used any more."""
+        recorder = self.recorder
+        like = type(value) in PLAIN and (value._a.shape, value._a.dtype) == (obj._a.shape, obj._a.dtype)
+        if not like or recorder.varying or recorder.graph is not recorder.root or value is obj:
+            raise Break("Tensor.data is set")
+        self.world.write(obj, "data", value)
+        shown = value.detach()
+        if obj._rg:
+            recorder.nodes.pop(id(obj), None)
+        else:
+            recorder.nodes[id(obj)], obj._a = recorder.nodes[id(shown)], shown._a
 
     def _set_outside(self, obj: Any, kind: type, name: str, value: Any) -> None:
         """Set an attribute of a class or module that means nothing to Python itself."""

@@ -428,7 +428,8 @@ class _Attempt:
         found: dict[int, Tensor] = {}
         for i, (source, t) in enumerate(zip(used, inputs, strict=True)):
             held = isinstance(t, Parameter) or (source.parent is not None and source.parent.step == ("attribute", "_buffers"))
-            if held and not t.is_inference() and not self.world.known[id(t)].value._a.buffer.version:
+            fake = self.world.known[id(t)].value
+            if held and not t.is_inference() and not fake._a.buffer.version and (id(fake), "data") not in self.world.overlay:
                 source.check("is as it was frozen", "{v} is {c0} and {v}._version == {c1}", t, t._version)
                 found[i] = t
         return found
