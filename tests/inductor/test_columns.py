@@ -106,7 +106,7 @@ def test_what_has_no_kernel_is_left_to_numpy():
     x = _array((300, 400), np.float32)
     assert RUNS["softmax"]([x.T], {"dim": 0}) is None
     assert RUNS["softmax"]([_array((1000, 7), np.float32)], {"dim": 0}) is None
-    assert native.PRIMS["softmax"] == "row" and reduce.max_dim.native
+    assert native.PRIMS["softmax"] == "model" and reduce.max_dim.native
 
 
 @pytest.mark.parametrize(("shape", "dim"), SHAPES)
