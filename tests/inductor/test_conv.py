@@ -288,3 +288,18 @@ def test_half_types_on_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     for dtype in (tocha.bfloat16, tocha.float16):
         for name in ("3x3", "dilation and stride"):
             check_half(monkeypatch, CASES[name], dtype, "dense")
+
+
+def test_taps_that_meet_padding_alone() -> None:
+    x, w = tocha.ones(1, 64, 1, 7, requires_grad=True), tocha.ones(64, 64, 1, 1, requires_grad=True)
+    out = tocha.nn.functional.conv2d(x, w, tocha.arange(64.0), 2, [1, 0])
+    assert (out == tocha.arange(64.0)[:, None, None]).all() and out.shape == (1, 64, 2, 4)
+    out.sum().backward()
+    assert not x.grad.any() and not w.grad.any()
+    x, w = tocha.ones(1, 32, 1, 3, 3, requires_grad=True), tocha.ones(32, 32, 1, 1, 1, requires_grad=True)
+    tocha.nn.functional.conv3d(x, w, None, 2, [1, 0, 0]).sum().backward()
+    assert not x.grad.any() and not w.grad.any()
+    out = tocha.nn.functional.conv_transpose2d(
+        tocha.ones(1, 16, 3, 7), tocha.ones(16, 17, 2, 4), tocha.ones(34), [2, 3], [3, 0], 0, 2, [2, 3]
+    )
+    assert out.shape == (1, 34, 1, 28) and (out == 1).all()

@@ -128,3 +128,14 @@ def test_embedding_padding_row_gets_no_gradient():
 def test_deprecated_reductions(name):
     with pytest.warns(UserWarning, match="please use reduction='sum' instead"):
         assert getattr(nn, name)(size_average=False).reduction == "sum"
+
+
+@pytest.mark.parametrize("make", [nn.BatchNorm1d, lambda c: nn.InstanceNorm1d(c, affine=True, track_running_stats=True)])
+def test_backward_of_running_statistics_that_change_meanwhile(make):
+    torch.manual_seed(0)
+    layer, x = make(4).eval(), torch.randn(8, 4, 5, requires_grad=True)
+    (want,) = torch.autograd.grad(layer(x).square().sum(), x)
+    out = layer(x)
+    layer.train()(x)
+    assert not torch.equal(layer.running_mean, torch.zeros(4))
+    assert torch.equal(torch.autograd.grad(out.square().sum(), x)[0], want)  # torch would take the changed ones

@@ -210,6 +210,13 @@ def _update_running(running: Tensor | None, value: Any, momentum: float, factor:
             running.mul_(1 - momentum).add_((value if factor == 1 else value * factor).to(running.dtype), alpha=momentum)
 
 
+def _by_running(input: Tensor, weight: Any, bias: Any, mean: Any, var: Any, eps: float) -> Tensor:
+    """Normalised by running statistics; backward reads what they are now, though a call in training may come before it."""
+    if state.grad and (input._rg or (weight is not None and weight._rg)):
+        mean, var = mean.detach().clone(), var.detach().clone()
+    return prims.batch_norm_given(input, weight, bias, mean, var, eps=eps)
+
+
 def _batch_norm(
     input: Tensor, running_mean: Any, running_var: Any, weight: Any, bias: Any, training: bool, momentum: Any, eps: float
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -218,7 +225,7 @@ def _batch_norm(
     if not training:
         if running_mean is None or running_var is None:
             raise RuntimeError("batch_norm: Expected running_mean and running_var to be defined when training=False")
-        return prims.batch_norm_given(input, weight, bias, running_mean, running_var, eps=eps), None, None
+        return _by_running(input, weight, bias, running_mean, running_var, eps), None, None
     if len(shape) < 2:
         return input.clone(), None, None
     n, c = shape[:2]
@@ -304,7 +311,7 @@ def instance_norm(
     if not use_input_stats:
         if running_mean is None or running_var is None:
             raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")
-        return prims.batch_norm_given(input, weight, bias, running_mean, running_var, eps=eps)
+        return _by_running(input, weight, bias, running_mean, running_var, eps)
     if rest == 1:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
     out, mean, var = prims.standardize(input.contiguous(), weight, bias, shape=(n, c, rest), axes=(2,), affine=(c, 1), eps=eps)

@@ -417,7 +417,7 @@ def plan(
         block = -(-block // 2)
     size = boxes(lines, samples, len(planes), max(_SCRATCH // block, 1))
     counts = _counts(lines, samples, size)
-    narrow = _INSIDE // (sum(tap_counts) * rows)
+    narrow = _INSIDE // max(1, sum(tap_counts) * rows)  # no tap may meet the input
     straight = not g.pairs and weight_steps[1] == sum(tap_counts) and _in_order(phases, kernel)
     inside = not (aside or before) and sum(tap_counts) * channels * rows > _INSIDE
     room = _WHOLE // (1 if most == 1 else 2)
