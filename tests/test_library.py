@@ -68,3 +68,14 @@ def test_schemas():
     def f(x: torch.Tensor, y: int, z: float = 1.0) -> torch.Tensor: ...
 
     assert library.infer_schema(f) == "(Tensor x, SymInt y, float z=1.0) -> Tensor"
+
+
+def test_gradients_of_lists_are_refused_not_left_out():
+    add = torch.library.custom_op("lists::add", lambda xs: xs[0] + xs[1], mutates_args=(), schema="(Tensor[] xs) -> Tensor")
+    add.register_autograd(lambda ctx, g: [g, g])
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(NotImplementedError, match="gradients of lists of tensors"):
+        add([x, x])
+    assert add([x.detach(), x.detach()]).tolist() == [2.0, 2.0]
+    with torch.no_grad():
+        assert add([x, x]).tolist() == [2.0, 2.0]

@@ -9,6 +9,7 @@ from typing import Any
 
 from tocha.autograd.function import Function
 from tocha.autograd.graph import version_of
+from tocha.autograd.mode import state
 from tocha.backends import for_device
 from tocha.device import CPU
 from tocha.dispatch.overload import OpOverloadPacket, namespace
@@ -84,6 +85,13 @@ class CustomOpDef:
         elif kwargs:
             raise TypeError(f"{self._qualname}: give arguments by position")
         out = self._function.apply(*args)  # type: ignore[attr-defined]
+        if self.backward is not None and state.grad and any(isinstance(x, list) for x in (*args, out)):
+            leaves = [x for x in tree_leaves((args, out if isinstance(out, list) else None)) if isinstance(x, Tensor)]
+            if any(x.requires_grad for x in leaves):
+                raise NotImplementedError(
+                    f"{self._qualname}: gradients of lists of tensors are not supported; give and return the tensors one by one, or call it "
+                    "under torch.no_grad()"
+                )
         for tensor in tree_leaves(self.written(args)):
             if isinstance(tensor, Tensor):
                 version_of(tensor).bump(self._qualname)

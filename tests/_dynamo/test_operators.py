@@ -195,3 +195,12 @@ def test_what_a_fake_raises_is_not_the_program_s() -> None:
             return x
 
     check(f, X, graphs=2)
+
+
+def test_a_number_is_the_kernels_not_the_fakes() -> None:
+    count = library.custom_op("compiledlib::count", lambda x: int(x.sum()), mutates_args=(), schema="(Tensor x) -> int")
+    count.register_fake(lambda x: 3)
+    x = torch.arange(4.0)
+    assert torch.compile(lambda x: x * count(x))(x).tolist() == [0.0, 6.0, 12.0, 18.0]
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="which only its kernel knows"):
+        torch.compile(lambda x: x * count(x), fullgraph=True)(x)

@@ -199,3 +199,42 @@ def test_results_do_not_depend_on_the_number_of_threads(shape: tuple[int, ...], 
         finally:
             torch.set_num_threads(before)
     assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+
+
+VIEWS = {
+    "transposed": lambda x: x.transpose(2, 3), "stepped": lambda x: x[..., ::2], "permuted": lambda x: x.reshape(2, 28, 28, 64).permute(0, 3, 1, 2),
+    "expanded": lambda x: x.mean((2, 3), keepdim=True).expand_as(x), "flipped": lambda x: x.flip(3), "inner": lambda x: x[:, :, 1:-1, 2:-1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_and_expanded_gradients(name: str, by_winograd: list[Any]) -> None:
+    """What a graph knows as a dense array may be a view with other strides."""
+    torch.manual_seed(0)
+    x, w, b = torch.randn(2, 64, 28, 28), (torch.randn(64, 64, 3, 3) / 24).requires_grad_(), torch.randn(64)
+
+    def of(x: Any) -> Any:
+        return F.conv2d(VIEWS[name](x), w, b, padding=1)
+
+    def gradients(f: Any) -> Any:
+        given = x.clone().requires_grad_()
+        return torch.autograd.grad(f(given).mean((2, 3)).square().sum(), (given, w))
+
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(of)(x), of(x), rtol=1e-4, atol=1e-5)
+    assert by_winograd
+    torch.testing.assert_close(gradients(torch.compile(of)), gradients(of), rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_cross_entropy_of_views(transposed: bool) -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(200, 300), torch.randint(0, 100, (400,))
+
+    def of(x: Any) -> Any:
+        return F.cross_entropy(x.t() if transposed else x[:, ::2], y[:300] if transposed else y[::2])
+
+    given, again = x.clone().requires_grad_(), x.clone().requires_grad_()
+    loss, want = torch.compile(of)(given), of(again)
+    torch.testing.assert_close(loss, want)
+    torch.testing.assert_close(torch.autograd.grad(loss, given), torch.autograd.grad(want, again))

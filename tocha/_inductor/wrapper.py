@@ -285,9 +285,9 @@ class _Writer:
         fresh = prim_name(node) in _FRESH
         if not fresh:  # its result may show an operand's memory
             self.own.difference_update(item.reads)
-        args = map_arg(node.args, lambda n: _Source(self._array(n)))
         function = calls.caller(node)
-        dense = calls.is_dense(function)
+        dense, own = calls.is_dense(function), calls.is_laid_out(function)
+        args = map_arg(node.args, lambda n: _Source(self._array(n, own)))
         call = f"{self._global(f'call_{node.name}', function)}({', '.join(self._show(a) for a in args)})"
         value = node.meta.get("val")
         if value is None:  # called for its effect
@@ -321,14 +321,15 @@ class _Writer:
             return repr(a)
         return self._global("value", a)
 
-    def _array(self, n: Node) -> str:
-        """A node's array as an expression: its own, or a view of its base's."""
+    def _array(self, n: Node, own: bool = False) -> str:
+        """A node's array as an expression: its own, or a view of its base's, copied if its `own` layout is wanted."""
         base, access = view_of(n, self.plan.memory.__contains__)
         if base is n:
             return self.known[n]
         item = n.meta["val"].itemsize
         strides = tuple(s * item for s in access.steps)
-        return f"{self.restride}({self.known[base]}, {shape_of(n)}, {strides}, {access.offset * item})"
+        view = f"{self.restride}({self.known[base]}, {shape_of(n)}, {strides}, {access.offset * item})"
+        return f"{self.laid_out}({view}, {n.meta['val'].strides})" if own and access.steps != own_of(n) else view
 
 
 @dataclasses.dataclass(frozen=True)

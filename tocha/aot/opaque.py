@@ -31,6 +31,8 @@ class Call:
         self.writes = [i for i, t in enumerate(self.given) if any(t is x for x in changed)]
         self.cast = "cpu", current().dtypes["cpu"], current().enabled["cpu"], False
         outs, self.returned = tree_flatten(op.run_fake(self.arguments([MetaArray(*_form(t._a)) for t in self.given])))
+        if not all(isinstance(o, Tensor) or o is None for o in outs):
+            raise NotImplementedError(f"{op._qualname} returns what is no tensor, which only its kernel knows")
         self.outs = [MetaArray(*_form(o._a)) if isinstance(o, Tensor) else o for o in outs]
         self.like = [o for o in self.outs if isinstance(o, MetaArray)]
         self.like += [MetaArray(*_form(self.given[i]._a)) for i in self.writes]

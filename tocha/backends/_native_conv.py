@@ -200,8 +200,11 @@ def winograd(
 ) -> Any:
     """A convolution that suits, with a weight of any strides; None if a sum isn't finite, where `forward` says what it is. Rounding differs
     from `forward`'s."""
-    if any(s % x.itemsize for s in weight.strides):
+    item = x.itemsize
+    if any(s % item for s in weight.strides):
         weight = np.ascontiguousarray(weight)
+    if x.strides[3] != item or any(s % item for s in x.strides):  # a view, which its graph knows by the strides that it would have of its own
+        x = np.ascontiguousarray(x)
     main, pack = builtin("winograd", x.dtype), builtin("winograd_pack", x.dtype)
     if main is None or pack is None:
         return None
