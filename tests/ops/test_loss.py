@@ -128,3 +128,33 @@ def test_near_and_far_of_smooth_losses(count):
     assert x.grad[:6].tolist() == [0, 0.25, -0.5, 2, -2, 2]
     with pytest.raises(NotImplementedError):
         F.smooth_l1_loss(torch.tensor([3]), torch.tensor([1]))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("weight", [None, torch.ones(3)])
+def test_mean_of_no_targets_has_gradient_zero(weight, compiled):
+    def losses(x, target):
+        likelihood = F.nll_loss(x, target, weight)
+        return likelihood, F.cross_entropy(x, target, weight), F.cross_entropy(x, target, weight, label_smoothing=0.1)
+
+    run = torch.compile(losses) if compiled else losses
+    for shape in ((3,), (4, 3)) if compiled else ((3,), (4, 3), (2, 3, 2), (2, 3, 2, 2), (2, 3, 2, 2, 2)):
+        target = torch.full(() if len(shape) == 1 else shape[:1] + shape[2:], -100)
+        for k in range(3):
+            x = torch.zeros(shape, requires_grad=True)
+            loss = run(x, target)[k]
+            loss.backward()
+            assert math.isnan(loss.item()) and torch.equal(x.grad, torch.zeros(shape))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_recorded_gradient_of_a_mean_of_no_targets(smoothing):
+    x, target = torch.zeros(4, 3, requires_grad=True), torch.full((4,), -100)
+    loss = F.cross_entropy(x, target, label_smoothing=smoothing)
+    assert torch.autograd.grad(loss, x, create_graph=True)[0].tolist() == [[0.0] * 3] * 4
+
+
+def test_classes_of_weight_zero_count_as_zero_over_zero():
+    x = torch.zeros(2, 3, requires_grad=True)
+    F.cross_entropy(x, torch.tensor([0, -100]), torch.zeros(3)).backward()
+    assert x.grad[0].isnan().all() and x.grad[1].tolist() == [0.0] * 3

@@ -16,8 +16,8 @@ from tocha.prims.pointwise import pointwise
 Shape = tuple[int, ...]
 
 
-def _classes(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int) -> tuple[Any, Any, Any]:
-    """input as (N, C, L), a valid class for each target (N, L), and its weight, 0 where ignored."""
+def _classes(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int) -> tuple[Any, Any, Any, Any]:
+    """input as (N, C, L), a valid class for each target (N, L), whether it counts, and its weight, 0 where it doesn't."""
     length = 1
     for n in input.shape[2:]:
         length *= n
@@ -27,7 +27,7 @@ def _classes(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int) -
     t = xp.where(keep, t, 0)
     xp.check_classes(t, x.shape[1])
     scale = keep.astype(x.dtype) if weight is None else xp.where(keep, weight[t], 0)
-    return x, t, scale
+    return x, t, keep, scale
 
 
 def _reduce(xp: Any, losses: Any, total: Any, reduction: str, shape: Shape) -> Any:
@@ -57,7 +57,7 @@ def _nll_vjp(g: Any, input_shape: Shape, target: Any, weight: Any, total: Any, *
 @prim("nll", "loss", outputs=("out", "total"), vjp=_nll_vjp, infer=_nll_infer, tags=("raises",))
 def nll(xp: Any, input: Any, target: Any, weight: Any, *, reduction: str, ignore_index: int) -> Any:
     """-weight[target] * input[target] from log-probabilities (N, C, *rest), and the sum of weights."""
-    x, t, scale = _classes(xp, input, target, weight, ignore_index)
+    x, t, _, scale = _classes(xp, input, target, weight, ignore_index)
     picked = xp.take_along_axis(x, t[:, None], axis=1)[:, 0]
     losses = xp.where(scale != 0, -picked * scale, 0).astype(x.dtype, copy=False)
     total = scale.sum()
@@ -77,10 +77,10 @@ def nll_backward(
     xp: Any, g: Any, target: Any, weight: Any, total: Any, *, shape: Shape, reduction: str, ignore_index: int
 ) -> Any:
     out = xp.zeros(shape, g.dtype)
-    x, t, scale = _classes(xp, out, target, weight, ignore_index)
+    x, t, keep, scale = _classes(xp, out, target, weight, ignore_index)
     if reduction == "mean":
         scale = scale / total
-    value = -scale * (g.reshape(t.shape) if reduction == "none" else g)
+    value = xp.where(keep, -scale * (g.reshape(t.shape) if reduction == "none" else g), 0)
     xp.put_along_axis(x, t[:, None], value.astype(g.dtype, copy=False)[:, None], axis=1)
     return out
 
@@ -120,7 +120,7 @@ def cross_entropy(xp: Any, input: Any, target: Any, weight: Any, *, reduction: s
         found = xp.cross_entropy(input, target, reduction, ignore_index)
         if found is not None:
             return found
-    x, t, scale = _classes(xp, input, target, weight, ignore_index)
+    x, t, keep, scale = _classes(xp, input, target, weight, ignore_index)
     log_p = x - xp.reduce_max(x, axis=1, keepdims=True) if x.size else x.copy()
     p = xp.exp(log_p)
     norm = xp.reduce_add(p, axis=1, keepdims=True)
@@ -130,7 +130,6 @@ def cross_entropy(xp: Any, input: Any, target: Any, weight: Any, *, reduction: s
     losses = xp.where(scale != 0, losses * scale, 0)
     if smoothing:
         spread = log_p if weight is None else xp.where(weight.reshape(-1, 1) != 0, log_p * weight.reshape(-1, 1), 0)
-        keep = (target != ignore_index).reshape(t.shape)
         losses = losses * (1 - smoothing) - xp.where(keep, xp.reduce_add(spread, axis=1), 0) * (smoothing / x.shape[1])
     total = scale.sum()
     losses = losses.astype(x.dtype, copy=False)
@@ -158,15 +157,15 @@ def cross_entropy_backward(
         found = xp.cross_entropy_backward(probability, g, target, total, reduction)
         if found is not None:
             return found
-    p, t, scale = _classes(xp, probability, target, weight, ignore_index)
+    p, t, keep, scale = _classes(xp, probability, target, weight, ignore_index)
     factor = g.reshape(t.shape) if reduction == "none" else g
     if reduction == "mean":
         factor = factor / total
-    factor = xp.where(scale != 0, scale * factor, 0).astype(p.dtype, copy=False) if not smoothing else factor
+    factor = xp.where(keep, factor if smoothing else scale * factor, 0).astype(p.dtype, copy=False)  # a mean of none counts 0
     if smoothing:
-        wanted = _wanted(xp, p, t, scale, (target != ignore_index).reshape(t.shape), weight, smoothing)
+        wanted = _wanted(xp, p, t, scale, keep, weight, smoothing)
         out = p * xp.reduce_add(wanted, axis=1, keepdims=True) - wanted
-        out *= factor if reduction != "none" else factor[:, None]
+        out *= factor[:, None]
         return out.astype(p.dtype, copy=False).reshape(probability.shape)
     out = p * factor[:, None]
     rows, columns = xp.arange(t.shape[0])[:, None], xp.arange(t.shape[1])
@@ -188,9 +187,9 @@ def class_weights(
     xp: Any, input: Any, target: Any, weight: Any, total: Any, *, reduction: str, ignore_index: int, smoothing: float
 ) -> Any:
     """The coefficients of -log p in the cross entropy, shaped as the input."""
-    x, t, scale = _classes(xp, input, target, weight, ignore_index)
-    wanted = _wanted(xp, x, t, scale, (target != ignore_index).reshape(t.shape), weight, smoothing)
-    return (wanted / total if reduction == "mean" else wanted).reshape(input.shape)
+    x, t, keep, scale = _classes(xp, input, target, weight, ignore_index)
+    wanted = _wanted(xp, x, t, scale, keep, weight, smoothing)
+    return (xp.where(keep[:, None], wanted / total, 0) if reduction == "mean" else wanted).reshape(input.shape)
 
 
 # ---- mean squared error
