@@ -62,3 +62,12 @@ def test_scale_and_refused_arguments():
 def test_dropout_of_everything_gives_zeros():
     q = torch.randn(1, 2, 3)
     assert F.scaled_dot_product_attention(q, q, q, dropout_p=1.0).abs().sum().item() == 0.0
+
+
+@pytest.mark.parametrize(("heads", "shared", "keys"), [(6, 3, 0), (6, 4, 0), (6, 0, 2), (0, 0, 2), (0, 3, 2)])
+def test_grouped_heads_without_elements(heads, shared, keys):
+    q, k = torch.ones(3, heads, 2, 8, requires_grad=True), torch.ones(3, shared, keys, 8, requires_grad=True)
+    out = F.scaled_dot_product_attention(q, k, k, enable_gqa=True)
+    assert torch.equal(out, torch.zeros(3, heads, 2, 8))
+    out.sum().backward()
+    assert torch.equal(q.grad, torch.zeros_like(q)) and torch.equal(k.grad, torch.zeros_like(k))

@@ -44,17 +44,22 @@ def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, 
             )
 
 
-def _check_groups(query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Whether heads of key and value can serve several of the query each (Ainslie et al. 2023)."""
+def _grouped(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, bool]:
+    """Key and value whose heads serve several of the query each (Ainslie et al. 2023), and whether they do so still: where there are
+    no elements any numbers of heads fit."""
     if query.ndim < 3:
         raise RuntimeError("scaled_dot_product_attention: enable_gqa needs at least 3 dimensions, with heads third from last")
     heads = query._a.shape[-3]
+    if not (query._a.size and key._a.size and value._a.size) and key._a.ndim > 2 < value._a.ndim:
+        key, value = (x.sum(-3, True).expand(*x._a.shape[:-3], heads, -1, -1) for x in (key, value))
+        return key, value, False
     for x in (key, value):
         n = x._a.shape[-3] if x._a.ndim > 2 else 0
         if n == 0 or heads % n:
             raise RuntimeError(
                 f"Number of heads in key and value must divide the number of heads in query, got {n} and {heads} (enable_gqa)"
             )
+    return key, value, True
 
 
 @op("F")
@@ -67,8 +72,8 @@ def scaled_dot_product_attention(
     there is dropout."""
     _check(query, key, value, attn_mask, is_causal)
     if enable_gqa:
-        _check_groups(query, key, value)
-        if dropout_p > 0.0 or key._a.shape[-3] != value._a.shape[-3]:
+        key, value, enable_gqa = _grouped(query, key, value)
+        if enable_gqa and (dropout_p > 0.0 or key._a.shape[-3] != value._a.shape[-3]):
             key, value = (x.repeat_interleave(query._a.shape[-3] // x._a.shape[-3], -3) for x in (key, value))
     if dropout_p > 0.0:
         return _attend(query, key, value, attn_mask, dropout_p, is_causal, scale)[0]
@@ -156,13 +161,9 @@ def _canonical_mask(
 
 
 def _project(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    in_proj_weight: Tensor | None,
-    in_proj_bias: Tensor | None,
+    query: Tensor, key: Tensor, value: Tensor, in_proj_weight: Tensor | None, in_proj_bias: Tensor | None,
     separate: tuple[Any, Any, Any] | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The three input projections, packed in one weight (one product for self-attention) or separate."""
     if separate is not None:
         biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
@@ -210,7 +211,7 @@ def multi_head_attention_forward(
     static_k: Tensor | None = None, static_v: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Attention of several heads with input and output projections; sequence first (L, N, E), or unbatched (L, E) (torch docs:
-    torch.nn.functional.multi_head_attention_forward). Fully masked rows have weight 0 with and without `need_weights`."""
+    torch.nn.functional.multi_head_attention_forward). Rows that the mask hides entirely are NaN with `need_weights`, else 0."""
     batched = _check_heads(query, key, value, attn_mask, key_padding_mask, num_heads)
     if not batched:
         same_kv, same_qk = key is value, query is key
@@ -262,6 +263,8 @@ def multi_head_attention_forward(
         mask = padding if mask is None else mask + padding
     dropout_p = dropout_p if training else 0.0
     weights = None
+    if need_weights and mask is not None:  # where softmax is plain, as 0 / 0
+        mask = ON_TENSORS.where((mask == -math.inf).all(-1, True), math.nan, mask)
     if need_weights or dropout_p > 0.0:
         out, weights = _attend(q, k, v, mask, dropout_p, causal, None)
     else:
