@@ -247,3 +247,16 @@ def test_dirichlet_gradient_of_torch() -> None:
 def test_multinomial_of_no_categories_is_an_error(count):
     with pytest.raises((RuntimeError, IndexError)):
         torch.multinomial(torch.tensor([]), count, replacement=True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "seed", "value", "following"), [((2, 3, 2), 0, 0.0, 0.30742282), ((2,), 1, 1 / 0.6, 0.02928156)]
+)
+@pytest.mark.parametrize("inplace", [False, True])
+def test_dropout3d_takes_other_inputs_as_one_sample(shape, seed, value, following, inplace):
+    torch.manual_seed(seed)
+    x = torch.ones(shape)
+    with pytest.warns(UserWarning, match="dropout3d: Received a"):
+        out = torch.nn.functional.dropout3d(x, 0.4, inplace=inplace)
+    assert torch.allclose(out, torch.full(shape, value)) and (out is x) == inplace
+    assert torch.rand(1).item() == pytest.approx(following)  # one draw for each of the first dimension

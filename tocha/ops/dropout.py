@@ -213,11 +213,11 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 @op("F")
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zero whole channels of (N, C, D, H, W) or (C, D, H, W)."""
+    """Zero whole channels of (N, C, D, H, W) or (C, D, H, W); other inputs are taken without N too."""
     _check(p)
     if input.ndim not in (4, 5):
         _warn_dims(3, input.ndim)
-    return _channels(input, p, training, inplace, input.ndim != 4)
+    return _channels(input, p, training, inplace, input.ndim == 5)
 
 
 # ---- randomised leaky ReLU
