@@ -191,3 +191,23 @@ def test_beta_zero_gives_the_input_zeros_as_gradient(name, shapes, dtype):
     assert torch.equal(torch.autograd.grad(only.sum(), input)[0], zero)
     with torch.no_grad():
         assert not plain(input, a, b, beta=0).requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
+def test_alpha_zero_ignores_nan_in_the_product_as_blas_does(dtype):
+    bad, one, v = torch.full((2, 2), torch.nan, dtype=dtype), torch.ones(2, 2, dtype=dtype), torch.ones(2, dtype=dtype)
+    assert torch.addmm(one, bad, one, beta=3, alpha=0).tolist() == [[3, 3], [3, 3]]
+    assert torch.addmm(one, one, bad, beta=0, alpha=0).tolist() == [[0, 0], [0, 0]]
+    assert torch.addbmm(one, bad[None], one[None], alpha=0).tolist() == [[1, 1], [1, 1]]
+    if not dtype.is_complex:
+        assert torch.addmv(v, bad, v, alpha=0.0).tolist() == [1, 1]
+    assert one.clone().addmm_(bad, one, alpha=0).tolist() == [[1, 1], [1, 1]]
+
+
+def test_alpha_zero_where_torch_multiplies_it():
+    bad, one, v = torch.full((2, 2), torch.nan), torch.ones(2, 2), torch.ones(2)
+    assert torch.baddbmm(one[None], bad[None], one[None], alpha=0).isnan().all()  # no BLAS for fewer than 400 products
+    assert torch.addr(one, bad[0], v, alpha=0).isnan().all()
+    assert torch.addmm(one.half(), bad.half(), one.half(), alpha=0).isnan().all()
+    large = torch.full((1, 8, 8), torch.nan)
+    assert torch.equal(torch.baddbmm(torch.ones(1, 8, 8), large, large, alpha=0), torch.ones(1, 8, 8))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -120,7 +121,7 @@ def _mm(a: Tensor, b: Tensor) -> Tensor:
 def _scaled_sum(
     name: str, input: Tensor, rule: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor, beta: Any, alpha: Any
 ) -> Tensor:
-    """beta * input + alpha * rule(a, b), input broadcast to the product; beta 0 ignores NaN in input.
+    """beta * input + alpha * rule(a, b), input broadcast to the product; beta 0 ignores NaN in input, alpha 0 in the product.
 
     Half precision rounds once, at the end, as torch does.
     """
@@ -143,6 +144,8 @@ def _scaled_sum(
         )
     if alpha.__class__ is not int or alpha != 1:
         product = product * alpha
+        if not alpha and dtype not in _HALF and (a._a.ndim < 3 or math.prod(a._a.shape[1:]) * b._a.shape[2] >= 400):
+            product = product.nan_to_num(0.0, 0.0, 0.0)  # BLAS, but not torch's loop for small batches, ignores NaN in a and b
     if beta in _ZERO_BETA:
         product = unread(input, product) if input._rg and state.grad else product
     elif dtype in _HALF and beta != 1:  # the sum of an exact multiple and the product, as by fused multiply-add
