@@ -80,3 +80,13 @@ def test_rms_norm_and_local_response():
 
 def test_normalize_divides_by_at_least_eps():
     assert F.normalize(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist() == [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+
+
+def test_group_norm_of_one_value_per_group():
+    for shape, groups in (((1, 4), 4), ((1, 4, 1, 1), 4), ((1, 1), 1)):
+        with pytest.raises(ValueError, match=r"Expected more than 1 value per channel when training, got input size \[1, "):
+            F.group_norm(torch.ones(shape), groups)
+    assert F.group_norm(torch.ones(2, 4), 4).tolist() == [[0.0] * 4] * 2
+    assert torch.group_norm(torch.ones(1, 4), 4).tolist() == [[0.0] * 4]  # only torch.nn.functional refuses it
+    with pytest.raises(RuntimeError, match="divisible by num_groups"):
+        F.group_norm(torch.ones(2, 6, 2), 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -132,15 +133,8 @@ def _group_norm(input: Tensor, num_groups: int, weight: Tensor | None, bias: Ten
     rest = 1
     for s in input._a.shape[2:]:
         rest *= s
-    return prims.standardize(
-        input,
-        weight,
-        bias,
-        shape=(n, num_groups, c // num_groups, rest),
-        axes=(2, 3),
-        affine=(num_groups, c // num_groups, 1),
-        eps=eps,
-    )
+    groups = (num_groups, c // num_groups)
+    return prims.standardize(input, weight, bias, shape=(n, *groups, rest), axes=(2, 3), affine=(*groups, 1), eps=eps)
 
 
 @op("F")
@@ -148,7 +142,10 @@ def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
     """Zero mean and unit variance over each group of channels of each sample (Wu and He 2018; torch docs:
-    torch.nn.functional.group_norm)."""
+    torch.nn.functional.group_norm). ValueError for one value in each group of a single sample."""
+    shape = check_tensor(input, "group_norm")._a.shape
+    if len(shape) > 1 and num_groups > 0:
+        _more_than_one([shape[0] * shape[1] // num_groups, num_groups, *shape[2:]])
     return _group_norm(input, num_groups, weight, bias, eps)[0]
 
 
@@ -247,7 +244,7 @@ def batch_norm(
     """Zero mean and unit variance of each channel, over the batch in training (which updates the running statistics in place),
     else by the running statistics (Ioffe and Szegedy 2015; torch docs: torch.nn.functional.batch_norm)."""
     if training:
-        _more_than_one(input)
+        _more_than_one(input.shape)
         if eps <= 0.0:
             raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
     _check_channels(
@@ -256,13 +253,9 @@ def batch_norm(
     return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)[0]
 
 
-def _more_than_one(input: Tensor) -> None:
-    shape = input._a.shape
-    values = 1
-    for i, s in enumerate(shape):
-        values *= 1 if i == 1 else s
-    if values == 1:
-        raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
+def _more_than_one(size: Sequence[int]) -> None:
+    if math.prod(size[:1]) * math.prod(size[2:]) == 1:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {size}")
 
 
 @op("torch", name="batch_norm")
