@@ -137,3 +137,15 @@ def test_index_put_adds_up_in_memory_that_elements_share():
 def test_index_put_takes_tensors_alone(index):
     with pytest.raises(TypeError, match="expected Tensor as element 0"):
         torch.zeros(3).index_put_((index,), torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("index", [torch.tensor([0, 1], dtype=torch.int32), torch.zeros(0, dtype=torch.int32)])
+def test_fills_and_copies_take_int64_indices_alone(index):
+    x, source = torch.zeros(3, 2), torch.ones(len(index), 2)
+    for name in ("index_fill", "index_fill_"):
+        with pytest.raises(IndexError, match="Expected dtype int64 for index"):
+            getattr(x, name)(0, index, 1.0)
+    for name in ("index_copy", "index_copy_"):
+        with pytest.raises(RuntimeError, match="Expected dtype int64 for index"):
+            getattr(x, name)(0, index, source)
+    assert x.index_add(0, index, source).sum() == 2 * len(index)

@@ -36,10 +36,10 @@ from tocha.tensor import Tensor, wrap
 Shape = tuple[int, ...]
 
 
-def _check_index(index: Any, name: str, error: type[Exception] = RuntimeError) -> Tensor:
+def _check_index(index: Any, name: str, error: type[Exception] = RuntimeError, strict: bool = False) -> Tensor:
     check_tensor(index, name, "index", 2)
-    if index._a.dtype not in INDEX_TYPES:
-        if index._a.size:
+    if index._a.dtype not in INDEX_TYPES or (strict and index._a.dtype.itemsize < 8):
+        if index._a.size or strict:
             raise error(f"{name}(): Expected dtype int64 for index")
         return index.long()
     return index
@@ -231,7 +231,7 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
 
 def _one_index(input: Tensor, dim: int, index: Any, name: str) -> tuple[int, Tensor]:
     of_type, of_shape = (IndexError, RuntimeError) if name == "index_fill" else (RuntimeError, IndexError)
-    _check_index(index, name, of_type)
+    _check_index(index, name, of_type, name in ("index_fill", "index_copy"))
     if index._a.ndim > 1:
         raise of_shape(f"{name}(): Index is supposed to be a vector, but got a tensor of shape {list(index.shape)}")
     return wrap_dim(dim, input.ndim, name), index.reshape(1) if index._a.ndim == 0 else index
