@@ -179,3 +179,10 @@ def test_what_only_numpy_does_with_complex_numbers() -> None:
         assert alike(f(Z), torch.compile(lambda a, f=f: f(a), backend="eager")(Z))
         with pytest.raises(torch._dynamo.exc.Unsupported):
             torch.compile(lambda a, f=f: f(a), fullgraph=True)(Z)
+
+
+@pytest.mark.parametrize(
+    "f", [lambda x: x.numpy().__add__(1), lambda x: x.numpy().__getitem__(0), lambda x: x.numpy().__len__(), lambda x: x.numpy().__iadd__(1)]
+)
+def test_special_methods_called_by_name(f: Any) -> None:
+    assert np.array_equal(torch.compile(f)(torch.ones(3)), f(torch.ones(3)))

@@ -17,7 +17,7 @@ import numpy as np
 
 from tocha import dtypes
 from tocha._dynamo import guards as g
-from tocha._dynamo.exc import ConstraintViolationError
+from tocha._dynamo.exc import Break, ConstraintViolationError
 from tocha._dynamo.frame import NULL, Marker
 from tocha._dynamo.recorder import Recorder
 from tocha._dynamo.source import Source
@@ -182,6 +182,8 @@ class World:
             source.check(f"is named {value.__name__}", "{v}.__name__ == {c0}", value.__name__)
             if kind is types.MethodWrapperType:  # `super` may have found it
                 source.check(f"is of {value.__objclass__.__name__}", "{v}.__objclass__ is {c0}", value.__objclass__)
+                if not isinstance(own, value.__objclass__):
+                    raise Break(f"{value.__name__} of {value.__objclass__.__name__} is called by its name")
                 return self.remember(value, vars(value.__objclass__)[value.__name__].__get__(own), source)
             return self.remember(value, getattr(own, value.__name__) if type(own) is type(value.__self__) else value, source)
         if kind is functools.partial:
