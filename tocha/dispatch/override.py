@@ -337,6 +337,13 @@ class Hollow(Tensor):
     _rg = _delegated("_rg")
     _node = _delegated("_node")
     _nr = _delegated("_nr")
+    data = property(lambda self: self.detach(), lambda self, value: check_own_memory(self, "setting .data"))
+
+
+def check_own_memory(tensor: Tensor, operator: str) -> None:
+    """Raise if a tensor has no memory of its own that it could be made to look at otherwise."""
+    if isinstance(tensor, Hollow):
+        raise RuntimeError(f"{operator} isn't possible on a mapped (or dual) tensor inside vmap (or forward mode); use a view or a copy")
 
 
 __all__ = ["FUNCTION_MODES", "HANDLERS", "INTERPRETERS", "NO_DISPATCH", "OVERRIDES", "PLAIN", "View"]

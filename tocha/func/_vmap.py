@@ -82,6 +82,7 @@ def _run(
     func: Callable[..., Any], leaves: list[Any], spec: TreeSpec, dims: list[Any], size: int, out_dims: Any, randomness: str
 ) -> Any:
     moved = [x if d is None else x.movedim(d, 0) for x, d in zip(leaves, dims, strict=True)]
+    arrays = [x._a if d is not None else None for x, d in zip(moved, dims, strict=True)]
     level = enter(size, randomness)
     try:
         given = [x if d is None else batched(x, level.level) for x, d in zip(moved, dims, strict=True)]
@@ -89,6 +90,11 @@ def _run(
         got = func(*args, **kwargs)
     finally:
         leave()
+    for x, m, d, a in zip(leaves, moved, dims, arrays, strict=True):
+        if d is not None and m._a is not a and (d == 0 or m.ndim == x.ndim):
+            from tocha.ops.geometry import take
+
+            take(x, m.movedim(0, d) if d else m, "vmap")  # func reshaped its input in place
     return _unwrap(got, level, out_dims)
 
 

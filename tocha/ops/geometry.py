@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tocha.autograd.graph import Node, version_of
-from tocha.dispatch.inplace import check_history
+from tocha.autograd.graph import Node
+from tocha.dispatch.inplace import check_writable
+from tocha.dispatch.override import Hollow, elements
 from tocha.dispatch.registry import op
 from tocha.ops import shape
+from tocha.ops.memory import book
 from tocha.tensor import Tensor
 
 
@@ -33,22 +35,30 @@ class Turned(Node):
         return (grad.sum_to_size(shape),)
 
 
+def take(input: Tensor, out: Tensor, name: str) -> None:
+    """Give a tensor, and those inside it that it stands for, the geometry and history of `out`, a view of it."""
+    shape, input._a = input._a.shape, out._a
+    if isinstance(input, Hollow):  # the values of all examples; primal and tangent
+        for part in input.__dict__.keys() & {"inner", "tangent"}:
+            take(getattr(input, part), getattr(out, part), name)
+        return
+    if out._node is not None:
+        input._node, input._nr = out._node, out._nr
+    elif input._node is not None and out._a.shape != shape:
+        input._node, input._nr = Turned((input._node,), (input._nr,) if input._nr else None, shape), 0
+    if input._view is not None:
+        kind, input._view = input._view.kind, out._view
+        if input._view is not None:
+            input._view.kind = kind  # how the view was made, not how it was turned
+    book(input, name)
+
+
 def _inplace_view(name: str, view: Callable[..., Tensor], spellings: str = "method") -> None:
     def change(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        check_history(input, name, input._rg)
-        out = view(input, *args, **kwargs)
-        shape, input._a = input._a.shape, out._a
-        if out._node is not None:
-            input._node, input._nr = out._node, out._nr
-        elif input._node is not None and out._a.shape != shape:
-            input._node, input._nr = Turned((input._node,), (input._nr,) if input._nr else None, shape), 0
-        if input._view is not None:
-            kind, input._view = input._view.kind, out._view
-            if input._view is not None:
-                input._view.kind = kind  # how the view was made, not how it was turned
-        version = version_of(input)
-        version.reshaped = True
-        version.bump(name)
+        check_writable(input, name, one_value=True)  # elements that share memory are no matter
+        if view is shape.as_strided and elements(input).ndim != input._a.ndim:  # of a batch it is a copy
+            raise RuntimeError(f"{name} can't be used inside vmap on a mapped tensor; use as_strided, which returns the result")
+        take(input, view(input, *args, **kwargs), name)
         return input
 
     change.__name__ = name
@@ -56,8 +66,6 @@ def _inplace_view(name: str, view: Callable[..., Tensor], spellings: str = "meth
     op(spellings, name=name)(change)
 
 
-for _name in ("squeeze", "t", "transpose", "unsqueeze"):
-    _inplace_view(_name + "_", getattr(shape, _name))
-for _name in ("swapaxes_", "swapdims_"):
-    _inplace_view(_name, shape.transpose)
+for _name in ("squeeze", "t", "transpose", "unsqueeze", "swapaxes", "swapdims"):
+    _inplace_view(_name + "_", getattr(shape, _name, shape.transpose))  # the last two are other names of it
 _inplace_view("as_strided_", shape.as_strided, "torch method")

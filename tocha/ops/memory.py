@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tocha.autograd.graph import UNCOUNTED, refuse_outside_inference, version_of
+from tocha.autograd.graph import version_of
 from tocha.autograd.mode import state
 from tocha.backends import device_of, namespace
 from tocha.backends.lent import check_resizable
 from tocha.backends.meta import contiguous_strides
 from tocha.device import preserve_format
-from tocha.dispatch.inplace import store
+from tocha.dispatch.inplace import check_history, store
+from tocha.dispatch.override import check_own_memory
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_sizes, shape_of
 from tocha.ops.creation import make
@@ -29,8 +30,7 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     """
     if input._rg and state.grad:
         raise RuntimeError("cannot resize variables that require grad")
-    if input._vc is UNCOUNTED:
-        refuse_outside_inference("resize_")
+    check_history(input, "resize_", False)
     shape = check_sizes(shape_of(sizes, "resize_"), "resize_")
     _reshape_memory(input, shape)
     if memory_format is not None and memory_format.name.startswith("channels_last"):
@@ -38,7 +38,7 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
         dense = contiguous_strides(tuple(shape[i] for i in order), input.itemsize)
         strides = tuple(dense[order.index(i)] for i in range(len(shape)))
         input._a = namespace(input._a).restride(input._a, shape, strides)
-    _book(input, "resize_")
+    book(input, "resize_")
     return input
 
 
@@ -46,6 +46,7 @@ def _reshape_memory(input: Tensor, shape: tuple[int, ...]) -> None:
     a = input._a
     if a.shape == shape:
         return
+    check_own_memory(input, "resize_")
     item = a.dtype.itemsize
     strides = contiguous_strides(shape, item)
     needed = math.prod(shape) * item
@@ -79,8 +80,8 @@ def set_(input: Tensor, source: Any = None, storage_offset: int = 0, size: Any =
     """Look at the memory of another tensor or storage from now on (torch docs: Tensor.set_)."""
     if input._rg and state.grad:
         raise RuntimeError("set_: a tensor that requires grad is being used in an in-place operation; detach() it first")
-    if input._vc is UNCOUNTED:
-        refuse_outside_inference("set_")
+    check_history(input, "set_", False)
+    check_own_memory(input, "set_")
     if source is None:
         input._a = make((0,), input.dtype, input.device)._a
     elif isinstance(source, Tensor):
@@ -97,11 +98,12 @@ def set_(input: Tensor, source: Any = None, storage_offset: int = 0, size: Any =
         input._a = _on_storage(input, memory, storage_offset, (count,) if size is None else size, stride)
     else:
         raise TypeError(f"set_(): argument 'source' must be Tensor or Storage, not {type(source).__name__}")
-    _book(input, "set_")
+    book(input, "set_")
     return input
 
 
-def _book(input: Tensor, name: str) -> None:
+def book(input: Tensor, name: str) -> None:
+    """Count a change of which part of memory a tensor looks at."""
     version = version_of(input)
     version.reshaped = True
     version.bump(name)
