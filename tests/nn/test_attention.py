@@ -174,3 +174,21 @@ def test_key_and_value_of_different_shapes_are_refused() -> None:
         torch.nn.MultiheadAttention(4, 2)(query, key, value)
     with pytest.raises(AssertionError, match="key's sequence and batch dims"):
         torch.nn.MultiheadAttention(4, 2, kdim=4, vdim=5)(query, key, torch.zeros(2, 2, 5))
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("of", ["padding", "mask", "both"])
+def test_rows_hidden_entirely_in_an_encoder_layer_are_nan_in_inference_alone(of, norm_first):
+    masks, rows = HIDDEN[of]
+    masks = {{"key_padding_mask": "src_key_padding_mask", "attn_mask": "src_mask"}[k]: m for k, m in masks.items()}
+    layer, x = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True, norm_first=norm_first).eval(), torch.randn(2, 3, 4)
+    assert not layer(x, **masks).isnan().any()
+    with torch.no_grad():
+        out = layer(x, **masks)
+        assert out.isnan().all(-1).tolist() == out.isnan().any(-1).tolist() == rows
+        assert torch.compile(layer)(x, **masks).isnan().all(-1).tolist() == rows
+        encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
+        out = encoder(x, masks.get("src_mask"), masks.get("src_key_padding_mask"))
+        assert out.isnan().all(-1).tolist() == rows
+        layer.linear1.register_forward_hook(lambda *_: None)  # which torch's kernel wouldn't call
+        assert not layer(x, **masks).isnan().any()

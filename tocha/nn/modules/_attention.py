@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import tocha
@@ -11,6 +12,13 @@ from tocha.nn import init
 from tocha.nn.modules.linear import NonDynamicallyQuantizableLinear
 from tocha.nn.modules.module import Module
 from tocha.nn.parameter import Parameter
+
+
+def infers(input: Any, parameters: Iterable[Any]) -> bool:
+    """Whether no gradient is recorded and autocast is off, as torch's kernels for inference ask."""
+    if tocha.is_autocast_enabled(input.device.type):
+        return False
+    return not tocha.is_grad_enabled() or not (input.requires_grad or any(p.requires_grad for p in parameters))
 
 
 class MultiheadAttention(Module):
@@ -186,10 +194,7 @@ class MultiheadAttention(Module):
             return False
         if self.in_proj_weight is None or self.in_proj_bias is None or query.dtype != self.in_proj_weight.dtype:
             return False
-        if tocha.is_autocast_enabled(query.device.type):
-            return False
-        held = (query, self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias)
-        return not (tocha.is_grad_enabled() and any(t.requires_grad for t in held))
+        return infers(query, (self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias))
 
     def _hidden_rows(self, query: Any, padding: Any, mask: Any) -> Any:
         """Which places (N, L) attend to nothing in some head, by boolean masks."""
