@@ -211,7 +211,8 @@ def multi_head_attention_forward(
     static_k: Tensor | None = None, static_v: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Attention of several heads with input and output projections; sequence first (L, N, E), or unbatched (L, E) (torch docs:
-    torch.nn.functional.multi_head_attention_forward). Rows that the mask hides entirely are NaN with `need_weights`, else 0."""
+    torch.nn.functional.multi_head_attention_forward). Fully masked rows have weight 0 with and without `need_weights`,
+    where torch gives NaN or 0 by the kernel that it takes."""
     batched = _check_heads(query, key, value, attn_mask, key_padding_mask, num_heads)
     if not batched:
         same_kv, same_qk = key is value, query is key
@@ -263,8 +264,6 @@ def multi_head_attention_forward(
         mask = padding if mask is None else mask + padding
     dropout_p = dropout_p if training else 0.0
     weights = None
-    if need_weights and mask is not None:  # where softmax is plain, as 0 / 0
-        mask = ON_TENSORS.where((mask == -math.inf).all(-1, True), math.nan, mask)
     if need_weights or dropout_p > 0.0:
         out, weights = _attend(q, k, v, mask, dropout_p, causal, None)
     else:

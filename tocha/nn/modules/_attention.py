@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from typing import Any
 
 import tocha
@@ -12,13 +10,6 @@ from tocha.nn import init
 from tocha.nn.modules.linear import NonDynamicallyQuantizableLinear
 from tocha.nn.modules.module import Module
 from tocha.nn.parameter import Parameter
-
-
-def infers(input: Any, parameters: Iterable[Any]) -> bool:
-    """Whether no gradient is recorded and autocast is off, as torch's kernels for inference ask."""
-    if tocha.is_autocast_enabled(input.device.type):
-        return False
-    return not tocha.is_grad_enabled() or not (input.requires_grad or any(p.requires_grad for p in parameters))
 
 
 class MultiheadAttention(Module):
@@ -123,9 +114,6 @@ class MultiheadAttention(Module):
         attended to.
         """
         batched = query.dim() == 3
-        hidden = None
-        if self._hides_as_nan(query, key, value, need_weights, key_padding_mask, attn_mask):
-            hidden = self._hidden_rows(query, key_padding_mask, attn_mask)
         key_padding_mask = F._canonical_mask(
             mask=key_padding_mask,
             mask_name="key_padding_mask",
@@ -178,34 +166,7 @@ class MultiheadAttention(Module):
         )
         if self.batch_first and batched:
             output = output.transpose(0, 1)
-        if hidden is not None:
-            output = output.masked_fill(hidden[..., None], math.nan)
         return output, weights
-
-    def _hides_as_nan(self, query: Any, key: Any, value: Any, need_weights: bool, padding: Any, mask: Any) -> bool:
-        """Whether rows that the masks hide entirely are NaN though no weights are wanted, as where torch takes its
-        kernel for inference: self-attention, batch first, boolean masks, no gradient. Elsewhere they are 0."""
-        masks = [m for m in (padding, mask) if m is not None]
-        if need_weights or not masks or any(m.is_floating_point() for m in masks):
-            return False
-        if self.training or not self.batch_first or query.dim() != 3 or query is not key or key is not value:
-            return False
-        if self.num_heads % 2 or self.bias_k is not None or self.bias_v is not None or self.add_zero_attn:
-            return False
-        if self.in_proj_weight is None or self.in_proj_bias is None or query.dtype != self.in_proj_weight.dtype:
-            return False
-        return infers(query, (self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias))
-
-    def _hidden_rows(self, query: Any, padding: Any, mask: Any) -> Any:
-        """Which places (N, L) attend to nothing in some head, by boolean masks."""
-        batch, length, _ = query.shape
-        if mask is not None and mask.dim() == 3:
-            mask = mask.reshape(batch, -1, length, mask.size(-1))
-        hides = mask if padding is None else padding[:, None, None]
-        if padding is not None and mask is not None:
-            hides = hides | mask
-        rows = hides.all(-1)
-        return rows.any(-2) if rows.dim() == 3 else rows
 
     def merge_masks(self, attn_mask: Any, key_padding_mask: Any, query: Any) -> tuple[Any, int | None]:
         """One mask from both and its kind: 0 attn_mask, 1 key_padding_mask, 2 both as (N, heads, L, S)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import tocha
 from tocha.nn import functional as F
 from tocha.nn import init
-from tocha.nn.modules._attention import infers
 from tocha.nn.modules.activation import MultiheadAttention
 from tocha.nn.modules.container import ModuleList
 from tocha.nn.modules.dropout import Dropout
@@ -201,7 +199,9 @@ class TransformerEncoder(Module):
         """Whether torch would use a nested tensor here, which leaves zeros at padded positions."""
         if not self.use_nested_tensor or padding is None or self.training or src.dim() != 3 or mask is not None:
             return False
-        if not infers(src, self.parameters()):
+        if tocha.is_grad_enabled() and (src.requires_grad or any(p.requires_grad for p in self.parameters())):
+            return False
+        if tocha.is_autocast_enabled(src.device.type):
             return False
         kept = padding.logical_not() if padding.dtype == tocha.bool else padding == 0
         # only padding at the end of a sequence can be dropped
@@ -231,11 +231,6 @@ def _why_not_nested(layer: Any) -> str:
         return "encoder_layer is not an TransformerEncoderLayer"
     if layer.norm_first:
         return "encoder_layer.norm_first was True"
-    return _why_not_fused(layer)
-
-
-def _why_not_fused(layer: Any) -> str:
-    """Why torch would not run this encoder layer as one kernel in inference; empty if it would."""
     if not layer.self_attn.batch_first:
         return "encoder_layer.self_attn.batch_first was not True(use batch_first for better inference performance)"
     if not layer.self_attn._qkv_same_embed_dim:
@@ -357,26 +352,15 @@ class TransformerEncoderLayer(_Layer):
         self.activation_relu_or_gelu = 1 if relu else 2 if gelu else 0
 
     def forward(self, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False) -> Any:
-        """(S, N, E), or batch first, to the same shape. Rows that the masks hide entirely are NaN where torch takes
-        its kernel for inference, and attend to nothing elsewhere."""
+        """(S, N, E), or batch first, to the same shape."""
         padding = _float_mask(src_key_padding_mask, "src_key_padding_mask", src.dtype, src_mask, "src_mask")
         src_mask = _float_mask(src_mask, "src_mask", src.dtype, check=False)
         x = src
         if self.norm_first:
             x = x + self._sa_block(self.norm1(x), src_mask, padding, is_causal=is_causal)
-            x = x + self._ff_block(self.norm2(x))
-        else:
-            x = self.norm1(x + self._sa_block(x, src_mask, padding, is_causal=is_causal))
-            x = self.norm2(x + self._ff_block(x))
-        if (src_mask is None and padding is None) or not self._fused(src):
-            return x
-        hides = [None if m is None else m == -math.inf for m in (padding, src_mask)]
-        return x.masked_fill(self.self_attn._hidden_rows(src, *hides)[..., None], math.nan)
-
-    def _fused(self, src: Any) -> bool:
-        if self.training or src.dim() != 3 or _why_not_fused(self):
-            return False
-        return infers(src, self.parameters()) and not any(m._forward_hooks or m._forward_pre_hooks for m in self.modules())
+            return x + self._ff_block(self.norm2(x))
+        x = self.norm1(x + self._sa_block(x, src_mask, padding, is_causal=is_causal))
+        return self.norm2(x + self._ff_block(x))
 
     def _sa_block(self, x: Any, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False) -> Any:
         return self._attend(self.self_attn, self.dropout1, x, x, attn_mask, key_padding_mask, is_causal)
