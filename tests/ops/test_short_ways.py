@@ -149,3 +149,13 @@ def test_negative_log_likelihood_of_rows(n: int, reduction: str) -> None:
         np.testing.assert_allclose(leaf.grad.numpy(), slope, rtol=1e-12)
     with pytest.raises(IndexError, match="out of bounds"):
         torch.nn.functional.nll_loss(torch.from_numpy(x), torch.full((n,), 5))
+
+
+def test_sizes_below_minus_one_are_refused() -> None:
+    """NumPy would take them for -1."""
+    for sizes in ((-2,), (2, -3)):
+        with pytest.raises(RuntimeError, match="invalid shape dimension"):
+            torch.arange(4).view(*sizes)
+        with pytest.raises(RuntimeError, match="invalid shape dimension"):
+            torch.arange(4).reshape(sizes)
+    assert torch.arange(4).view(2, -1).tolist() == [[0, 1], [2, 3]]

@@ -39,6 +39,8 @@ def short_view(input: Any, *shape: Any) -> Tensor | None:
         got = a.reshape(shape)
     except (TypeError, ValueError):
         return None  # the general way raises in words
+    if got.shape != shape and -1 not in shape:  # NumPy takes any negative size for -1
+        return None
     return linked(input, got, prims.view, {"shape": got.shape})
 
 
