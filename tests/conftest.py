@@ -32,6 +32,26 @@ LONG = {
 }  # fmt: skip
 
 
+class _Absent:
+    """Stands for `native.inductor`, asked for by nobody yet, and fails the test that asks."""
+
+    @staticmethod
+    def cache_info() -> object:
+        return type("Info", (), {"currsize": 0})
+
+    def __call__(self) -> object:
+        raise AssertionError("the compiler was asked for")
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has neither loaded the compiler nor made small calls so far."""
+    from tocha.backends import native
+
+    monkeypatch.setattr(native, "inductor", _Absent())
+    monkeypatch.setattr(native, "_small_calls", 0)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of long files as slow."""
     for item in items:

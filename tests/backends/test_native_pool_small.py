@@ -69,17 +69,8 @@ def test_bits(dims: int, kind: str, window: dict[str, Any], dtype: Any, monkeypa
                 np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.usefixtures("no_compiler")
 def test_a_few_small_calls_load_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    class _Absent:
-        @staticmethod
-        def cache_info() -> object:
-            return type("Info", (), {"currsize": 0})
-
-        def __call__(self) -> object:
-            raise AssertionError("the compiler was asked for")
-
-    monkeypatch.setattr(native, "inductor", _Absent())
-    monkeypatch.setattr(native, "_small", 0)
     monkeypatch.setattr(small, "_known", {})
     assert F.max_pool2d(torch.arange(16.0).reshape(1, 4, 4), 2).tolist() == [[[5, 7], [13, 15]]]
     assert F.avg_pool2d(torch.arange(16.0).reshape(1, 4, 4), 2).tolist() == [[[2.5, 4.5], [10.5, 12.5]]]

@@ -23,20 +23,10 @@ def test_normals_have_the_same_bits(monkeypatch: pytest.MonkeyPatch, mean: float
     np.testing.assert_array_equal(got.view(np.int32), want.view(np.int32))
 
 
+@pytest.mark.usefixtures("no_compiler")
 def test_few_normals_load_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """They have the same bits either way."""
-
-    class _Absent:
-        @staticmethod
-        def cache_info() -> object:
-            return type("Info", (), {"currsize": 0})
-
-        def __call__(self) -> object:
-            raise AssertionError("the compiler was asked for")
-
     monkeypatch.setattr(native, "LEAST", {**native.LEAST, "row": 4096})
-    monkeypatch.setattr(native, "inductor", _Absent())
     monkeypatch.setattr(_native_random, "_known", {})
-    monkeypatch.setattr(native, "_small", 0)
     assert not _native_random.draw("uniform32", MT19937(1), np.empty(8, np.float32), 2.0**-24, 0.0, 2.0, 0.0)
     assert not _native_random.transform(np.full(64, 0.5, np.float32), 0.0, 1.0)

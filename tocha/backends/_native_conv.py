@@ -23,7 +23,6 @@ from tocha.dtypes import HALF_NP
 Shape = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
 _FLOAT32 = np.dtype(np.float32)
-_SCALARS = {_FLOAT32: "float", np.dtype(np.float64): "double"}
 _HALVES = {d: "f16" if d == np.float16 else "bf16" for d in HALF_NP if d.itemsize == 2}
 _FEW = 4  # channels of a group that the depthwise kernels take
 
@@ -46,7 +45,7 @@ def _product(sizes: Any) -> int:
 def _serves(a: Any, b: Any, result: Shape, work: int, halves: bool = False) -> bool:
     """Whether a convolution of `work` multiply-adds is worth a kernel, and has one."""
     return (
-        work >= native.LEAST["conv"] and (a.dtype in _SCALARS or (halves and a.dtype in _HALVES)) and b.dtype is a.dtype
+        work >= native.LEAST["conv"] and (a.dtype in native.SCALARS or (halves and a.dtype in _HALVES)) and b.dtype is a.dtype
         and _product(result) > 0 and a.size > 0 and b.size > 0
         and a.ndim <= 5 and not any(s % a.dtype.itemsize for s in (*a.strides, *b.strides))
     )  # fmt: skip
@@ -68,7 +67,7 @@ def tile(dtype: Any, pairs: bool = False) -> Any:
 
     if dtype in _HALVES:
         return replace(gemm.geometry("float"), memory=_HALVES[dtype], pairs=pairs)
-    return gemm.geometry(_SCALARS[dtype])
+    return gemm.geometry(native.SCALARS[dtype])
 
 
 def builtin(name: str, dtype: Any, pairs: bool = False) -> Any:
@@ -172,7 +171,7 @@ _TRANSFORM, _FILTER, _KEPT_FILTER = 90, 130, 100
 def takes_winograd(x: Any, weight: Shape, *, stride: Shape, padding: Pairs, dilation: Shape, groups: int, sizes: Shape) -> bool:
     """Whether `winograd` computes this convolution (of an array with this shape, strides and type, and a weight of this shape and type)."""
     item = x.dtype.itemsize
-    if weight[2:] != (3, 3) or any(s != 1 for s in (*stride, *dilation)) or groups != 1 or x.dtype not in _SCALARS:
+    if weight[2:] != (3, 3) or any(s != 1 for s in (*stride, *dilation)) or groups != 1 or x.dtype not in native.SCALARS:
         return False
     return x.strides[3] == item and not any(s % item for s in x.strides) and min(*x.shape, *weight, *sizes) >= 1
 

@@ -52,11 +52,15 @@ def _type_of(a: Any) -> Any:
     return None if a is None else a.dtype
 
 
+def _is_few(x: Any, params: dict[str, Any]) -> bool:
+    """Whether plain loops are quicker than kernels by rows or channels."""
+    return x.size < native.LEAST["row" if x.dtype in native.SCALARS else "half"] and not _by_channel(x, params)
+
+
 def _standardize(arrays: list[Any], params: dict[str, Any]) -> Any:
     x, weight, bias = arrays
-    if x.size < native.LEAST["row"] and not _by_channel(x, params):
-        if x.dtype in small.TYPES or x.size < native.LEAST["half"]:
-            return small.standardize(x, weight, bias, params)
+    if _is_few(x, params):
+        return small.standardize(x, weight, bias, params)
     if (
         x.dtype not in FLOAT_NP
         or not x.flags.c_contiguous
@@ -115,9 +119,8 @@ def _standardize_any(input: Any, weight: Any, bias: Any, params: dict[str, Any])
 
 def _standardize_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
     g, x, weight, mean, var = arrays
-    if x.size < native.LEAST["row"] and not _by_channel(x, params):
-        if x.dtype in small.TYPES or x.size < native.LEAST["half"]:
-            return small.standardize_backward(g, x, weight, mean, var, params)
+    if _is_few(x, params):
+        return small.standardize_backward(g, x, weight, mean, var, params)
     kind = widened(x.dtype)
     if x.dtype not in FLOAT_NP or g.dtype is not x.dtype or mean.dtype is not kind or var.dtype is not kind:
         return None

@@ -10,8 +10,7 @@ import numpy as np
 from tocha.backends import native
 
 Shape = tuple[int, ...]
-_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-TYPES = {_FLOAT32: ("float", 4), _FLOAT64: ("double", 8)}
+_FLOAT64 = np.dtype(np.float64)
 _NONE = np.zeros(0)
 
 
@@ -67,7 +66,7 @@ def _builtin(kind: str, x: Any, weight: Any, bias: Any) -> Any:
     """The builtin of a call on dense arrays of one type, with or without weight and bias; None where there is none."""
     modules = native.inductor()
     given = weight is not None, bias is not None
-    if modules is None or x.dtype not in TYPES or not x.size or not x.flags.c_contiguous:
+    if modules is None or x.dtype not in native.SCALARS or not x.size or not x.flags.c_contiguous:
         return None
     for a in (weight, bias):
         if a is not None and (a.dtype is not x.dtype or not a.flags.c_contiguous):
@@ -76,7 +75,7 @@ def _builtin(kind: str, x: Any, weight: Any, bias: Any) -> Any:
     def build() -> Any:
         from tocha.inductor.templates import few_norms as norms
 
-        code = norms.code(kind, *TYPES[x.dtype], *given)
+        code = norms.code(kind, native.SCALARS[x.dtype], x.itemsize, *given)
         return modules.entry.build_template(f"norm_{kind}", norms.BUFFERS[kind], norms.SIZES, code, short_loops=True, params=norms.PARAMS)
 
     return native.built(("small norm", kind, x.dtype, *given), build)

@@ -15,8 +15,7 @@ from tocha.backends import native
 from tocha.backends.pooling import CODES, window_counts
 
 Shape = tuple[int, ...]
-_FLOAT32, _FLOAT64, _BYTE = (np.dtype(t) for t in (np.float32, np.float64, np.uint8))
-_TYPES = {_FLOAT32: ("float", 4), _FLOAT64: ("double", 8)}
+_BYTE = np.dtype(np.uint8)
 _known: dict[Any, Any] = {}
 
 
@@ -93,8 +92,8 @@ def _counts(spatial: Shape, sizes: Shape, params: dict[str, Any], dtype: Any) ->
 def _builtin(kind: str, x: Any) -> Any:
     """The builtin(out, values, codes or counts, work) of a type; None where there is none, or it had better not be made yet."""
     found = _known.get((kind, x.dtype))
-    if found is None and x.dtype in _TYPES and native.at_hand():
-        found = native.built(("small pool", kind, x.dtype), lambda: _build(kind, *_TYPES[x.dtype]))
+    if found is None and x.dtype in native.SCALARS and native.at_hand():
+        found = native.built(("small pool", kind, x.dtype), lambda: _build(kind, native.SCALARS[x.dtype], x.itemsize))
         if found is not None:
             _known[kind, x.dtype] = found
     return found if x.size else None

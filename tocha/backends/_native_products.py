@@ -325,13 +325,24 @@ def _few_kernel(name: str) -> Any:
     return native.built((name,), build) if native.inductor() else None
 
 
-_few_calls: dict[Any, tuple[Any, Any]] = {}  # of calls as made before: the kernel and its work array, found by one question
+_known_calls: dict[Any, tuple[Any, Any]] = {}  # of calls as made before: the kernel and its work array, found by one question
+
+
+def _known_call(name: str, key: Any, work: list[int]) -> tuple[Any, Any] | None:
+    """Keep a call's kernel and work array; None without a kernel."""
+    kernel = _few_kernel(name)
+    if kernel is None:
+        return None
+    if len(_known_calls) > 4096:
+        _known_calls.clear()
+    found = _known_calls[key] = kernel, np.array(work, np.int64)
+    return found
 
 
 def few(x: Any, weight: Any, bias: Any) -> Any:
     """`linear` with few outputs; None for other types and memory."""
-    key = (x.dtype, x.shape, x.strides, weight.dtype, weight.shape, weight.strides)
-    found = _few_calls.get(key) or _few_call(x, weight, key)
+    key = ("few", x.dtype, x.shape, x.strides, weight.dtype, weight.shape, weight.strides)
+    found = _known_calls.get(key) or _few_call(x, weight, key)
     if found is None:
         return None
     out = np.empty((x.shape[0], weight.shape[0]), _FLOAT32)
@@ -343,20 +354,13 @@ def _few_call(x: Any, weight: Any, key: Any) -> tuple[Any, Any] | None:
     (n, k), o, steps = x.shape, weight.shape[0], (*x.strides, *weight.strides)
     if not x.dtype is weight.dtype is _FLOAT32 or n < 2 or steps[1] != 4 or steps[3] != 4 or (steps[0] | steps[2]) & 3:
         return None
-    kernel = _few_kernel("few")
-    if kernel is None:
-        return None
-    if len(_few_calls) > 4096:
-        _few_calls.clear()
-    work = np.array([-(-n // _BLOCK), max(1, 2048 // k), n, o, k, steps[0] // 4, steps[2] // 4, _BLOCK], np.int64)
-    found = _few_calls[key] = kernel, work
-    return found
+    return _known_call("few", key, [-(-n // _BLOCK), max(1, 2048 // k), n, o, k, steps[0] // 4, steps[2] // 4, _BLOCK])
 
 
 def sweep(a: Any, b: Any) -> Any:
     """a @ b for the gradients of `few`; None for other types and memory."""
-    key = (a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides)
-    found = _sweep_calls.get(key) or _sweep_call(a, b, key)
+    key = ("sweep", a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides)
+    found = _known_calls.get(key) or _sweep_call(a, b, key)
     if found is None:
         return None
     out = np.empty((a.shape[0], b.shape[1]), _FLOAT32)
@@ -364,22 +368,12 @@ def sweep(a: Any, b: Any) -> Any:
     return out
 
 
-_sweep_calls: dict[Any, tuple[Any, Any]] = {}
-
-
 def _sweep_call(a: Any, b: Any, key: Any) -> tuple[Any, Any] | None:
     steps = (*a.strides, *b.strides)
     if not a.dtype is b.dtype is _FLOAT32 or steps[3] != 4 or any(step & 3 for step in steps):
         return None
-    kernel = _few_kernel("sweep")
-    if kernel is None:
-        return None
-    if len(_sweep_calls) > 4096:
-        _sweep_calls.clear()
     (m, k), n = a.shape, b.shape[1]
-    work = np.array([-(-m // 5), max(1, (1 << 16) // (5 * k * n)), m, k, n, *[step // 4 for step in steps[:3]]], np.int64)
-    found = _sweep_calls[key] = kernel, work
-    return found
+    return _known_call("sweep", key, [-(-m // 5), max(1, (1 << 16) // (5 * k * n)), m, k, n, *[step // 4 for step in steps[:3]]])
 
 
 @functools.cache

@@ -33,6 +33,7 @@ from tocha.dtypes import HALF_NP
 # "few": multiply-adds of a linear layer with few outputs. "column": elements of a matrix whose columns are summed for a bias.
 LEAST = {"ufunc": 65536, "function": 16384, "rule": 8192, "half": 1024, "reduce": 16384, "row": 4096, "spread": 1, "copy": 16384, "conv": 4096,
          "mm": 512, "index": 4096, "pool": 512, "window": 1, "model": 32, "recurrent": 128, "few": 1 << 16, "column": 256}  # fmt: skip
+SCALARS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}  # LLVM's names of types that hand-written kernels compute in
 FEW = 11  # outputs up to which a linear layer has a kernel of its own (tocha.inductor.templates.few)
 SHORT_PRODUCT = 1 << 19  # multiply-adds of a product that BLAS's short call is left to (80 x 80 matrices)
 _forced = str(1 << 62) if os.environ.get("TOCHA_EAGER") == "numpy" else os.environ.get("TOCHA_NATIVE_MIN")
@@ -111,16 +112,16 @@ def inductor() -> Modules | None:
     )
 
 
-_FEW = 128
-_small = 0
+_MANY_CALLS = 128
+_small_calls = 0
 
 
 def at_hand() -> bool:
     """Whether a kernel may serve a small call for which NumPy has the same bits: in programs that have the compiler anyway, or make many."""
-    global _small
-    if inductor.cache_info().currsize or _small >= _FEW:
+    global _small_calls
+    if inductor.cache_info().currsize or _small_calls >= _MANY_CALLS:
         return LEAST["ufunc"] < 1 << 62 and inductor() is not None
-    _small += 1
+    _small_calls += 1
     return False
 
 
