@@ -1,8 +1,8 @@
 """Eager kernels called straight: what is decided once for a node's shapes and types, so that a call doesn't ask again.
 
-`caller(node)` gives a function of the node's positional arguments: arrays, or views of any strides, but for calls with `laid_out`, whose arrays
-lie as the node's operands say. Functions in `_DIRECT`
-make one where the shapes suit them; other nodes call what an eager call does. Results of functions with `dense` are row-major.
+`caller(node)` gives a function of the node's positional arguments: arrays, or views of any strides, but for calls with `laid_out`, whose
+arrays lie as the node's operands say. Functions in `_DIRECT` make one where the shapes suit them; other nodes call what an eager call does.
+Results of functions with `dense` are row-major.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def is_dense(call: Call) -> bool:
 def laid_out(call: Call) -> Call:
     """Say that a call counts on its arrays lying as the node's operands say; else it may be given views that don't."""
     call.laid_out = True  # type: ignore[attr-defined]
-    return dense(call)
+    return call
 
 
 def is_laid_out(call: Call) -> bool:
@@ -310,7 +310,7 @@ def _cross_entropy(node: Node) -> Call | None:
             kernel(losses, x, target, work)
         return whole(losses), probability, count
 
-    return laid_out(call)
+    return dense(laid_out(call))
 
 
 def _cross_entropy_backward(node: Node) -> Call | None:
@@ -332,7 +332,7 @@ def _cross_entropy_backward(node: Node) -> Call | None:
         kernel(out, probability, target, factor, 0.0, factor, work)
         return out
 
-    return laid_out(call)
+    return dense(laid_out(call))
 
 
 _DIRECT: dict[str, Callable[[Node], Call | None]] = {

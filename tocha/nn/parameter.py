@@ -90,12 +90,11 @@ def zero_gradients(params: Iterable[Any], set_to_none: bool) -> None:
             else:
                 p.grad = None
             continue
-        if grad.__class__ is tocha.Tensor and grad._node is None and grad._rg is False:
-            pass  # the usual case, without asking properties
-        elif grad.grad_fn is not None:
-            grad.detach_()
-        elif grad.requires_grad:
-            grad.requires_grad_(False)
+        if grad.__class__ is not tocha.Tensor or grad._rg or grad._node is not None:  # asking properties takes long
+            if grad.grad_fn is not None:
+                grad.detach_()
+            elif grad.requires_grad:
+                grad.requires_grad_(False)
         kept.append(grad)
     if kept:
         tocha._foreach_zero_(kept)
