@@ -110,7 +110,7 @@ def test_products_that_share_their_right_factor_pack_it_once(rows: tuple[int, ..
 
 
 def test_a_factor_is_packed_for_each_way_it_is_read() -> None:
-    x, w = torch.randn(7, 3 * 160), torch.randn(160, 160)
+    x, w = torch.randn(7, 3 * 160), torch.randn(160, 160) / 13
 
     def steps(x: Any, w: Any) -> list[Any]:
         h = x[:, :160] @ w + x[:, 160:320] @ w.t() + (x[:, 320:] @ w).cos() + x[:, ::3] @ w.t()
@@ -119,7 +119,7 @@ def test_a_factor_is_packed_for_each_way_it_is_read() -> None:
 
     with torch.no_grad():
         call = runtime.compile(steps, [x, w], compile_graph)
-        torch.testing.assert_close(call(x, w), steps(x, w), rtol=1e-4, atol=1e-2)
+        torch.testing.assert_close(call(x, w), steps(x, w), rtol=1e-4, atol=1e-5)
     assert call.forward.code.count("= pack") == 2  # type: ignore[attr-defined]
 
 
