@@ -402,3 +402,14 @@ def test_defaults_given_later_are_noticed() -> None:
 
 def test_memory_is_as_the_words_say() -> None:
     assert words.usable()
+
+
+def test_modules_add_no_questions_in_python() -> None:
+    def asked(layers: int) -> int:
+        call = torch.compile(nn.Sequential(*[nn.Linear(3, 3) for _ in range(layers)]))
+        for _ in range(20):
+            call(torch.ones(2, 3))
+        (bound,) = call.__dict__["_dynamo_call"]._dynamo_program.bound
+        return bound.prologue.text.count("if not ")
+
+    assert asked(2) == asked(12)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tocha
@@ -47,8 +47,8 @@ _global_parameter_registration_hooks: OrderedDict[int, Callable[..., Any]] = Ord
 _global_module_registration_hooks: OrderedDict[int, Callable[..., Any]] = OrderedDict()
 _global_buffer_registration_hooks: OrderedDict[int, Callable[..., Any]] = OrderedDict()
 
-#: Non-empty while any hook on all modules' calls is registered.
-_global_call_hooks: OrderedDict[int, bool] = OrderedDict()
+#: Non-empty while any hook on all modules' calls is registered. A plain dict: compiled calls ask its words of memory (tocha._dynamo.words).
+_global_call_hooks: dict[int, bool] = {}
 _global_is_full_backward_hook: bool | None = None
 
 
@@ -62,7 +62,7 @@ def hook_table(module: Any, name: str) -> OrderedDict[int, Any]:
     return table
 
 
-def _add(table: OrderedDict[int, Any], hook: Any, extra: list[OrderedDict[int, Any]], prepend: bool) -> RemovableHandle:
+def _add(table: OrderedDict[int, Any], hook: Any, extra: Sequence[dict[int, Any]], prepend: bool) -> RemovableHandle:
     handle = RemovableHandle(table, extra_dict=extra)
     table[handle.id] = hook
     if prepend:
@@ -71,9 +71,9 @@ def _add(table: OrderedDict[int, Any], hook: Any, extra: list[OrderedDict[int, A
 
 
 def _add_global(
-    table: OrderedDict[int, Any], hook: Callable[..., Any], extra: list[OrderedDict[int, Any]] | None = None
+    table: OrderedDict[int, Any], hook: Callable[..., Any], extra: Sequence[dict[int, Any]] = ()
 ) -> RemovableHandle:
-    handle = _add(table, hook, [*(extra or []), _global_call_hooks], False)
+    handle = _add(table, hook, [*extra, _global_call_hooks], False)
     _global_call_hooks[handle.id] = True
     return handle
 
