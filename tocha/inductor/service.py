@@ -1,5 +1,5 @@
 """Kernels on request: from the cache on disk, else compiled while the caller waits (once a machine; 10 to 120 ms, some of convolutions and
-attention up to 450), so that a call computes the same bits every time. Refused kernels are remembered.
+attention up to 530), so that a call computes the same bits every time. Refused kernels are remembered.
 
 `TOCHA_COMPILE=background` lets NumPy serve until a kernel is ready instead, and the last digits of results change then. `strict` lets defects
 of the compiler show as errors rather than leave the call to NumPy.
