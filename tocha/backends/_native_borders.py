@@ -4,14 +4,17 @@ cat (tocha.inductor.windows). A row is what follows the last dimension that chan
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tocha.backends import native
+from tocha import threads
+from tocha.backends import native, native_out
 from tocha.backends._native_moves import bits_of
+from tocha.backends._native_prims import COPY
 from tocha.backends.meta import contiguous_strides
 from tocha.backends.shared import number
 
@@ -178,17 +181,50 @@ def _join(dim: int, item: int, *shapes: Shape) -> tuple[Shape, Any] | None:
 
 
 def _cat(arrays: list[Any], params: dict[str, Any]) -> Any:
-    bits, modules = bits_of(arrays[0]), native.inductor()
-    plan = _join(params["dim"], arrays[0].dtype.itemsize, *[a.shape for a in arrays])
+    bits, modules, dim = bits_of(arrays[0]), native.inductor(), params["dim"]
+    plan = _join(dim, arrays[0].dtype.itemsize, *[a.shape for a in arrays])
     if plan is None or bits is None or modules is None or not all(a.flags.c_contiguous for a in arrays):
-        return None
+        return _put_together(arrays, dim)
     windows, name, count = modules.windows, modules.lower.NP_TYPES[bits], len(arrays)
     builtin = native.kernel(("joined", bits, count), lambda: windows.joined(name, count))
     if builtin is None:
         return None
-    out = np.empty(plan[0], arrays[0].dtype)
+    out = native_out.room(plan[0], arrays[0].dtype)
     builtin(out.view(bits), *[a.view(bits) for a in arrays], plan[1])
     return out
 
 
-RUNS = {"cat": _cat, "constant_pad": _constant_pad, "resample": _resample, "roll": _roll}
+def _put_together(arrays: list[Any], dim: int) -> Any:
+    """Arrays copied one after the other, where their result is wanted or by several threads; else None."""
+    first = arrays[0]
+    if any(a.ndim != first.ndim for a in arrays):  # empty ones of one dimension, which count for nothing
+        return None
+    ends = [0, *itertools.accumulate([a.shape[dim] for a in arrays])]
+    shape = (*first.shape[:dim], ends[-1], *first.shape[dim + 1 :])
+    whole = math.prod(shape[:dim]) == 1 and math.prod(shape) >= native.LEAST["ufunc"] and threads.get_num_threads() > 1
+    if not whole and not native_out.expects(shape, first.dtype):
+        return None
+    out = native_out.room(shape, first.dtype)
+    if not whole:
+        return np.concatenate(arrays, dim, out)
+    lead = (0,) * dim
+    for a, start, end in zip(arrays, ends, ends[1:], strict=False):
+        _copy(out[(*lead, slice(start, end))], a[lead])
+    return out
+
+
+def _copy(target: Any, source: Any) -> None:
+    """Copy between arrays of one shape and type, dense ones by all threads."""
+    bits, done = bits_of(target), None
+    if bits is not None and source.flags.c_contiguous:
+        done = native.pointwise(COPY, [source.view(bits)], bits, bits, {}, lambda shapes: shapes[0], "ufunc", target.view(bits))
+    if done is None:
+        target[...] = source
+
+
+def _stack(arrays: list[Any], params: dict[str, Any]) -> Any:
+    at = (slice(None),) * params["dim"]
+    return _cat([a[(*at, None)] for a in arrays], params)
+
+
+RUNS = {"cat": _cat, "stack": _stack, "constant_pad": _constant_pad, "resample": _resample, "roll": _roll}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocha import threads
-from tocha.backends import native
+from tocha.backends import native, native_out
 from tocha.backends._native_prims import FLOAT_NP
 
 Shape = tuple[int, ...]
@@ -136,7 +136,7 @@ def gather(arrays: list[Any], params: dict[str, Any]) -> Any:
     known = _from_front((index,), (input.shape[dim],))
     if known is None:
         return None
-    out = np.empty(index.shape, input.dtype)
+    out = native_out.room(index.shape, input.dtype)
     return out if _move("put", index.shape, _plain(out, index.shape), _grid(input, known[0], dim), ()) else None
 
 
@@ -158,13 +158,14 @@ def _taken(input: Any, indices: Sequence[Any], dims: Shape) -> Any:
     if _few(input, indices, dims):
         return None
     if dims == (0,) and input.flags.c_contiguous and input.strides[0] >= _LINE and indices[0].dtype in _INDEX:
-        if indices[0].size * input.strides[0] <= _SHARED or threads.get_num_threads() == 1:
+        alone = indices[0].size * input.strides[0] <= _SHARED or threads.get_num_threads() == 1
+        if alone and not native_out.expects((*indices[0].shape, *input.shape[1:]), input.dtype):
             return input.take(indices[0], 0)  # which copies row by row, and looks at the indices meanwhile
     known = _from_front(indices, [input.shape[d] for d in dims])
     if known is None:
         return None
     source, shape, free = _fancy(input, known, dims)
-    out = np.empty(shape, input.dtype)
+    out = native_out.room(shape, input.dtype)
     return out if _move("put", shape, _plain(out, shape), source, free) else None
 
 

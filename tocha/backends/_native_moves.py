@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tocha.backends import native
+from tocha.backends import native, native_out
 from tocha.backends.shared import in_memory_order, number
 
 _BITS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
@@ -101,7 +101,7 @@ def _rows(key: Any, make: Callable[[], Any], x: Any, rows: int, sizes: list[int]
     builtin = native.kernel(key, make)
     if builtin is None:
         return None
-    out = np.empty(x.shape, x.dtype)
+    out = native_out.room(x.shape, x.dtype)
     bits = bits_of(x)
     builtin(out.view(bits), x.view(bits), np.array([rows, max(1, _PIECE * rows // x.size), *sizes], np.int64))
     return out

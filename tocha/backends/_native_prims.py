@@ -272,7 +272,7 @@ class Rule:
         self.name, self.impl = name, impl
 
 
-_COPY = Rule("copy", lambda o, x: x)
+COPY = Rule("copy", lambda o, x: x)
 _WHERE = Rule("where", lambda o, c, x, y: o.where(c, x, y))
 _KEEP = Rule("keep", lambda o, x, c: o.where(c, x, 0))
 _MSE_SLOPE = Rule("mse_slope", lambda o, g, x, y, *, factor: o.mul(o.sub(x, y), o.mul(g, factor)))
@@ -294,8 +294,8 @@ def _cast(arrays: list[Any], params: dict[str, Any]) -> Any:
     if dtype not in FLOAT_NP or x.dtype not in FLOAT_NP | _INTEGER_NP or x.dtype is dtype:
         return None
     if dtype in _REAL_NP:
-        return pointwise(_COPY, [x], dtype, dtype)
-    return pointwise(_COPY, [x], _FLOAT32, dtype) if x.dtype is _FLOAT32 or x.dtype in HALF_NP else None
+        return pointwise(COPY, [x], dtype, dtype)
+    return pointwise(COPY, [x], _FLOAT32, dtype) if x.dtype is _FLOAT32 or x.dtype in HALF_NP else None
 
 
 _FLOAT8 = frozenset(d.np for d in FLOAT8)
@@ -331,7 +331,7 @@ def _clone(arrays: list[Any], params: dict[str, Any]) -> Any:
     bits = _BITS.get(x.dtype.itemsize)
     if params["order"] != "K" or bits is None or x.dtype.kind not in "biufV" or x.size < 1 << 18:
         return None
-    found = pointwise(_COPY, [x.view(bits)], bits, bits)
+    found = pointwise(COPY, [x.view(bits)], bits, bits)
     return None if found is None else found.view(x.dtype)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tocha.backends import native
+from tocha.backends import native, native_out
 from tocha.backends._native_prims import FLOAT_NP, ORDERED_NP, Run, widened
 
 _INT64 = np.dtype(np.int64)
@@ -75,7 +75,7 @@ def elementwise(name: str) -> Run:
         builtin = _kernel(name, x.dtype, walk.columns)
         if builtin is None:
             return None
-        out = np.empty(x.shape, x.dtype)
+        out = native_out.room(x.shape, x.dtype)
         builtin(out, *arrays, walk.work)
         return out
 
@@ -89,7 +89,7 @@ def logsumexp(arrays: list[Any], params: dict[str, Any]) -> Any:
     builtin = None if walk is None or x.dtype not in FLOAT_NP else _kernel("logsumexp", x.dtype, walk.columns)
     if walk is None or builtin is None:
         return None
-    out = np.empty(_kept(x.shape, dim[0], params["keepdim"]), x.dtype)
+    out = native_out.room(_kept(x.shape, dim[0], params["keepdim"]), x.dtype)
     builtin(out, x, walk.work)
     return out
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tocha.backends import native
+from tocha.backends import native, native_out
 from tocha.dtypes import HALF_NP
 
 _FLOAT32, _INT64 = np.dtype(np.float32), np.dtype(np.int64)
@@ -35,7 +35,7 @@ def _scan(kind: str, x: Any, dim: int, reverse: bool) -> Any:
     grain = max(1, _PIECE * units // x.size)
     if units <= grain and x.size > _PIECE:
         units = grain + 1  # long enough to release the GIL
-    out = np.empty(x.shape, x.dtype)
+    out = native_out.room(x.shape, x.dtype)
     places = [np.empty(x.shape, _INT64)] if picks else []
     builtin(out, *places, np.ascontiguousarray(x), np.array([units, grain, outer, n, inner, blocks], np.int64))
     return (out, places[0]) if picks else out

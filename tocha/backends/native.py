@@ -559,7 +559,9 @@ _BY_KIND = {
         vector_norm""",
     "spread": "nll nll_backward place_one searchsorted",
     "copy": "cast clone conv conv_input keep where tril triu flip",
-    "index": "bag_maximum_place bag_sum cat constant_pad resample roll topk embedding gather index cumsum reversed_cumsum cumprod cummax cummin",
+    "index": """
+        bag_maximum_place bag_sum cat stack constant_pad resample roll topk embedding gather index cumsum reversed_cumsum cumprod cummax
+        cummin""",
     "mm": "mm mv linear linear_backward",
     "recurrent": "lstm_layer lstm_layer_backward gru_layer gru_layer_backward rnn_layer rnn_layer_backward",
     "pool": """
