@@ -51,6 +51,26 @@ def test_winograd_serves_compiled_convolutions(by_winograd: list[Any]) -> None:
     assert len(by_winograd) == 2
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_winograd_serves_stride_2_but_not_its_input_gradient(by_winograd: list[Any], bias: bool) -> None:
+    torch.manual_seed(0)
+    x, w, b, y = torch.randn(2, 40, 56, 55), torch.randn(48, 40, 3, 3) / 16, torch.randn(48), torch.randn(2, 48, 28, 28)
+
+    def strided(x: Any, w: Any, y: Any) -> list[Any]:
+        return [F.relu(F.conv2d(x, w, b if bias else None, 2, 1) + y)]
+
+    with torch.no_grad():
+        call = runtime.compile(strided, [x, w, y], compile_graph)
+        torch.testing.assert_close(call(x, w, y), strided(x, w, y))
+        assert len(by_winograd) == 1 and by_winograd[0] is not None
+        x[1, 2, 3, 54] = np.inf
+        torch.testing.assert_close(call(x, w, y), strided(x, w, y), equal_nan=True)
+    assert len(by_winograd) == 2 and by_winograd[1] is None
+    call = runtime.compile(lambda g, w: [torch.nn.grad.conv2d_input((2, 40, 56, 55), w, g, 2, 1)], [y, w], compile_graph)
+    torch.testing.assert_close(call(y, w)[0], torch.nn.grad.conv2d_input((2, 40, 56, 55), w, y, 2, 1))
+    assert len(by_winograd) == 2
+
+
 @pytest.mark.parametrize("padding", [0, 1, 2, (0, 2)])
 def test_winograd_serves_input_gradients(by_winograd: list[Any], padding: Any) -> None:
     torch.manual_seed(0)

@@ -191,13 +191,13 @@ def _by_winograd(node: Node) -> bool:
     if prim_name(node) == "conv_input":
         del kwargs["size"]
         kwargs["padding"], weight = _padding_of_gradient(kwargs["padding"]), (weight[1], weight[0], *weight[2:])
-        if min(itertools.chain(*kwargs["padding"])) < 0:
+        if min(itertools.chain(*kwargs["padding"])) < 0 or kwargs["stride"] != (1, 1):
             return False
     if not _native_conv.takes_winograd(x, weight, sizes=sizes, **kwargs):
         return False
     if node.graph.meta.get("max_autotune"):
         return _is_faster_by_winograd(node)
-    return _native_conv.gains_by_winograd(x, weight, sizes, _is_packed_once(node))
+    return _native_conv.gains_by_winograd(x, weight, sizes, _is_packed_once(node), kwargs["stride"][0])
 
 
 def _padding_of_gradient(padding: Any) -> Any:
@@ -235,10 +235,10 @@ def _convolution(node: Node, packed: bool, quick: bool) -> Call:
             return direct(g, weight, bias, **kwargs) if out is None else out
 
         return gradient
-    padding = kwargs["padding"]
+    padding, stride = kwargs["padding"], kwargs["stride"][0]
 
     def call(x: Any, weight: Any, bias: Any, end: Any = None) -> Any:
-        out = winograd(x, weight, bias, padding=padding, sizes=sizes, kept=kept, end=end) if quick else None
+        out = winograd(x, weight, bias, padding=padding, sizes=sizes, stride=stride, kept=kept, end=end) if quick else None
         return forward(x, weight, bias, sizes=sizes, kept=kept, end=end, **kwargs) if out is None else out
 
     return call

@@ -80,10 +80,10 @@ def builtin(name: str, dtype: Any, pairs: bool = False) -> Any:
         from tocha.inductor.templates import conv, depthwise, weight, windows, winograd
 
         make, g = modules.entry.build_template, tile(dtype, pairs)
-        if name == "winograd":
-            return make(name, winograd.BUFFERS, winograd.SIZES, winograd.code(g), hole=True)
-        if name == "winograd_pack":
-            return make(name, winograd.PACK_BUFFERS, winograd.PACK_SIZES, winograd.pack_weight(g))
+        if name.startswith("winograd_pack"):
+            return make(name, winograd.PACK_BUFFERS, winograd.PACK_SIZES, winograd.pack_weight(g, int(name[-1])))
+        if name.startswith("winograd"):
+            return make(name, winograd.BUFFERS, winograd.SIZES, winograd.code(g, int(name[-1])), hole=True)
         if name == "pack":
             return make(name, conv.PACK_BUFFERS, conv.PACK_SIZES, conv.pack_weight(g))
         if name == "weight":
@@ -171,20 +171,20 @@ _TRANSFORM, _FILTER, _KEPT_FILTER = 90, 130, 100
 def takes_winograd(x: Any, weight: Shape, *, stride: Shape, padding: Pairs, dilation: Shape, groups: int, sizes: Shape) -> bool:
     """Whether `winograd` computes this convolution (of an array with this shape, strides and type, and a weight of this shape and type)."""
     item = x.dtype.itemsize
-    if weight[2:] != (3, 3) or any(s != 1 for s in (*stride, *dilation)) or groups != 1 or x.dtype not in native.SCALARS:
+    if weight[2:] != (3, 3) or stride not in ((1, 1), (2, 2)) or dilation != (1, 1) or groups != 1 or x.dtype not in native.SCALARS:
         return False
     return x.strides[3] == item and not any(s % item for s in x.strides) and min(*x.shape, *weight, *sizes) >= 1
 
 
-def gains_by_winograd(x: Any, weight: Shape, sizes: Shape, kept: bool) -> bool:
+def gains_by_winograd(x: Any, weight: Shape, sizes: Shape, kept: bool, stride: int = 1) -> bool:
     """Whether `winograd` takes less time for a convolution that it takes, by a count of operations; `kept`: weights are transformed once."""
     lanes, (outputs, channels), samples = tile(x.dtype).lanes, weight[:2], x.shape[0]
     high, wide = (-(-n // 2) for n in sizes)
-    tiles = -(-samples * high * wide // lanes) * lanes
+    tiles, points = -(-(samples * high * wide - 1) // lanes) * lanes + 1, (3 + stride) ** 2
     direct = 9 * samples * _product(sizes) * channels * outputs
-    moved = samples * high * -(-wide // lanes) * (channels + outputs) * _TRANSFORM * lanes
+    moved = samples * high * -(-wide // lanes) * (channels + outputs) * _TRANSFORM * lanes * points // 16
     filters = (_KEPT_FILTER if kept else _FILTER) * channels * outputs
-    return 16 * tiles * channels * outputs + moved + filters < direct and direct >= native.LEAST["conv"]
+    return points * tiles * channels * outputs + moved + filters < direct and direct >= native.LEAST["conv"]
 
 
 def winograd(
@@ -194,6 +194,7 @@ def winograd(
     *,
     padding: Pairs,
     sizes: Shape,
+    stride: int = 1,
     kept: dict[Any, Any] | None = None,
     end: End | None = None,
 ) -> Any:
@@ -204,12 +205,12 @@ def winograd(
         weight = np.ascontiguousarray(weight)
     if x.strides[3] != item or any(s % item for s in x.strides):  # a view, which its graph knows by the strides that it would have of its own
         x = np.ascontiguousarray(x)
-    main, pack = builtin("winograd", x.dtype), builtin("winograd_pack", x.dtype)
+    main, pack = builtin(f"winograd{stride}", x.dtype), builtin(f"winograd_pack{stride}", x.dtype)
     if main is None or pack is None:
         return None
     shape = (x.shape[0], weight.shape[0], *sizes)
     out = np.empty(shape, x.dtype) if end is None else end.outs[0]
-    key = ("winograd", x.dtype, x.shape, x.strides, weight.shape, weight.strides, padding, sizes, kept is None, threads.get_num_threads())
+    key = ("winograd", x.dtype, x.shape, x.strides, weight.shape, weight.strides, padding, sizes, stride, kept is None, threads.get_num_threads())
 
     def make() -> Any:
         from tocha.inductor.templates import winograd
@@ -218,7 +219,7 @@ def winograd(
         lows = tuple(low for low, _ in padding)
         return winograd.plan(
             tile(x.dtype), x.shape[0], x.shape[1], weight.shape[0], x.shape[2:], lows, sizes, steps, contiguous_strides(shape, 1)[:3],
-            weight_steps, threads.get_num_threads(), before=kept is not None,
+            weight_steps, threads.get_num_threads(), before=kept is not None, stride=stride,
         )  # fmt: skip
 
     plan = native.remember(key, make)

@@ -1,11 +1,12 @@
-"""3 x 3 convolutions of stride 1 with 16 products for 2 x 2 outputs instead of 36: Winograd's F(2 x 2, 3 x 3).
+"""3 x 3 convolutions with 16 products for 2 x 2 outputs instead of 36, with stride 2 with 25: Winograd's F(2 x 2, 3 x 3).
 
 A tile of 4 x 4 inputs gives 2 x 2 outputs. Inputs and weights are transformed by sums, multiplied as 16 matrix products over channels
 (`gemm`), and sums are transformed back. The transforms' sums lose about one bit, relative to the largest numbers of a window, and turn
-infinities into NaN: a value that is not finite is noted in `bad`, and the caller computes the convolution in another way.
+infinities into NaN: a value that is not finite is noted in `bad`, and the caller computes the convolution in another way. With stride 2 a tile has
+5 x 5 inputs: along a dimension two taps meet the even ones, in F(2, 2), and the middle tap both odd ones, with one weight for two points.
 
 Blocking: `block` tiles, in order of samples, rows and columns, and a chunk of output channels are a unit of work for threads.
-Scratch holds 16 matrices of transformed inputs [channel][tile] and 16 of sums [output][tile]. Where one block is all tiles, weights that are read
+Scratch holds the matrices of transformed inputs [channel][tile] and those of sums [output][tile]. Where one block is all tiles, weights that are read
 but once are transformed there too, a row block at a time, so that they never leave the L2 cache.
 
 Sources: Winograd 1980, "Arithmetic Complexity of Computations"; Lavin & Gray 2016, "Fast Algorithms for Convolutional Neural Networks".
@@ -34,18 +35,23 @@ SIZES = (
 )  # fmt: skip
 PACK_BUFFERS = ("packed", "weight", "words")
 PACK_SIZES = ("channels", "outputs", "padded_outputs", "apart", "step_o", "step_c", "straight")
-_POINTS = 16  # of a transformed tile
+_FILTERS = 16  # matrices of weights
 _TAPS = 9
 _SINGLES = 1  # 7 x 7 tiles are 48 and one
 _LINE = 64  # bytes that memory is fetched in
 _FEW = 16  # channels whose weights are transformed at a time
 
 
-class _Sums:
-    """Sums of vectors."""
+def side(stride: int) -> int:
+    """Inputs of a tile along a dimension, and points."""
+    return 3 + stride
 
-    def __init__(self, f: Function) -> None:
-        self.f = f
+
+class _Sums:
+    """Sums of vectors: the transforms along a dimension."""
+
+    def __init__(self, f: Function, stride: int) -> None:
+        self.f, self.stride = f, stride
 
     def add(self, x: Value, y: Value) -> Value:
         return self.f.op(f"fadd {x.type} {x.name}, {y.name}", x.type)
@@ -58,13 +64,19 @@ class _Sums:
         return self.f.op(f"fmul {x.type} {x.name}, <{', '.join([f'{scalar} {number}'] * int(lanes))}>", x.type)
 
     def input(self, d: list[Value]) -> list[Value]:
+        if self.stride == 2:
+            return [self.sub(d[0], d[2]), d[2], self.sub(d[4], d[2]), d[1], d[3]]
         return [self.sub(d[0], d[2]), self.add(d[1], d[2]), self.sub(d[2], d[1]), self.sub(d[1], d[3])]
 
     def weight(self, g: list[Value]) -> list[Value]:
+        if self.stride == 2:
+            return [g[0], self.add(g[0], g[2]), g[2], g[1]]
         outer, middle = self.scaled(self.add(g[0], g[2]), "0.5"), self.scaled(g[1], "0.5")
         return [g[0], self.add(outer, middle), self.sub(outer, middle), g[2]]
 
     def output(self, m: list[Value]) -> list[Value]:
+        if self.stride == 2:
+            return [self.add(self.add(m[0], m[1]), m[3]), self.add(self.add(m[1], m[2]), m[4])]
         return [self.add(self.add(m[0], m[1]), m[2]), self.sub(self.sub(m[1], m[2]), m[3])]
 
 
@@ -98,8 +110,9 @@ def _fields(f: Function) -> Fields:
     return Fields(f, BUFFERS, (epilogue.HOLE, *SIZES))
 
 
-def body(g: Geometry) -> Function:
+def body(g: Geometry, stride: int) -> Function:
     """The loops over units and what is in them."""
+    n = side(stride)
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
     v, s, hole = Vectors(f, g), _fields(f), epilogue.Hole(f, BUFFERS, SIZES)
     slot, scratch = windows.take_scratch(f, g, s)
@@ -124,10 +137,11 @@ def body(g: Geometry) -> Function:
             with f.when(inside):
                 call_transform(f, s, words, row0 + start, row0 + stop, s.weights_apart, scratch_weights)
             weights = f.select(inside, scratch_weights, v.at(s.weight, row0 * steps), "ptr")
-            with f.loop(0, _POINTS) as point, f.loop(start, stop, g.rows) as row:
+            with f.loop(0, n * n) as point, f.loop(start, stop, g.rows) as row:
                 height = f.min(rows - row, g.rows)
                 done = row - start
-                a = v.at(weights, point * s.weights_apart + done * steps)
+                filter = point if stride == 1 else f.min(point // n, 3) * 4 + f.min(point % n, 3)
+                a = v.at(weights, filter * s.weights_apart + done * steps)
                 next_weights = f.beyond(s.weight, ((row0 + stop) * _TAPS + point * g.rows) * steps * g.align)  # a part for each point
                 ahead = f.select(f.both(inside, point < _TAPS), next_weights, f.beyond(a, AHEAD), "ptr")
                 with f.loop(0, end - first, g.columns) as column:
@@ -141,49 +155,60 @@ def body(g: Geometry) -> Function:
     return f
 
 
-def read(g: Geometry) -> Function:
+def _apart(f: Function, v: Vectors, line: list[Value], step: int) -> list[Value]:
+    """Of vectors that hold a line, those of every step-th element from each of the first `step` on; the line's last vector only continues them."""
+    n, lanes = v.g.vector, v.g.lanes
+
+    def picked(a: Value, b: Value, order: list[int]) -> Value:
+        listed = ", ".join(f"i32 {i}" for i in order)
+        return f.op(f"shufflevector {n} {a.name}, {n} {b.name}, <{lanes} x i32> <{listed}>", n)
+
+    def split(vectors: list[Value]) -> list[Value]:
+        if len(vectors) == 1:
+            return vectors
+        pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
+        halves = [split([picked(a, b, list(range(start, 2 * lanes, 2))) for a, b in pairs]) for start in (0, 1)]
+        return [x for pair in zip(*halves, strict=True) for x in pair]
+
+    found = split(line[:step])
+    return found + [picked(x, line[step], [*range(1, lanes), lanes + i]) for i, x in enumerate(found[: side(step // 2) - step])]
+
+
+def read(g: Geometry, stride: int) -> Function:
     """Transform the inputs of tiles `first` to `end`: inputs[point][channel][tile]."""
     f = Function("read", [("ptr", "ctx"), ("i64", "first"), ("i64", "end"), ("ptr", "inputs"), ("ptr", "zeros")])
-    v, s, sums = Vectors(f, g), _fields(f), _Sums(f)
-    even, odd = (", ".join(f"i32 {2 * i + start}" for i in range(g.lanes)) for start in (0, 1))
+    v, s, sums = Vectors(f, g), _fields(f), _Sums(f, stride)
+    n, step = side(stride), 2 * stride  # inputs of a tile, and from a tile to the next
     channels, x_c, pitch, apart = s.channels, s.x_c, s.pitch, s.apart
-    with _pieces(f, g, s, f["first"], f["end"]) as (tile, n, h, w):
-        x0, y0 = w * 2 - s.low_w, h * 2 - s.low_h
-        masks = [v.mask(0 - x0 - shift, s.size_w - x0 - shift) for shift in (0, g.lanes, 2, g.lanes + 2)]
+    with _pieces(f, g, s, f["first"], f["end"]) as (tile, sample, h, w):
+        x0, y0 = w * step - s.low_w, h * step - s.low_h
+        shifts = [i * g.lanes for i in range(step + 1)]
+        masks = [v.mask(0 - x0 - shift, s.size_w - x0 - shift) for shift in shifts]
         at = tile - f["first"]
         some = v.mask(None, s.block - at)
         starts, strides = [], []
-        for i in range(4):
+        for i in range(n):
             inside = f.op(f"icmp ult i64 {(y0 + i).name}, {s.size_h.name}", "i1")
-            starts.append(f.select(inside, v.at(s.x, n * s.x_n + (y0 + i) * s.x_h + x0), f["zeros"], "ptr"))
+            starts.append(f.select(inside, v.at(s.x, sample * s.x_n + (y0 + i) * s.x_h + x0), f["zeros"], "ptr"))
             strides.append(f.select(inside, x_c, 0))
         with f.loop(0, channels) as c:
-            for start, stride in zip(starts[2:], strides[2:], strict=True):  # what the next row of tiles reads
-                for byte in range(0, 2 * g.lanes * g.align, _LINE):
-                    f.prefetch(f.beyond(v.at(start, c * stride + s.x_h * 2), byte))
-            square = []
-            for start, stride in zip(starts, strides, strict=True):
-                line = v.at(start, c * stride)
-                a, b, c2, d = (
-                    v.masked_load(v.at(line, shift), mask)
-                    for shift, mask in zip((0, g.lanes, 2, g.lanes + 2), masks, strict=True)
-                )
-                square.append([
-                    f.op(f"shufflevector {g.vector} {p.name}, {g.vector} {q.name}, <{g.lanes} x i32> <{order}>", g.vector)
-                    for p, q in ((a, b), (c2, d)) for order in (even, odd)
-                ])  # fmt: skip
+            for start, far in zip(starts[n - step :], strides[n - step :], strict=True):  # what the next row of tiles reads
+                for byte in range(0, step * g.lanes * g.align, _LINE):
+                    f.prefetch(f.beyond(v.at(start, c * far + s.x_h * step), byte))
+            lines = [v.at(start, c * far) for start, far in zip(starts, strides, strict=True)]
+            square = [_apart(f, v, [v.masked_load(v.at(line, i), m) for i, m in zip(shifts, masks, strict=True)], step) for line in lines]
             to = v.at(f["inputs"], c * pitch + at)
             for i, row in enumerate(_both(square, sums.input)):
                 for j, value in enumerate(row):
-                    v.masked_store(value, v.at(to, apart * (4 * i + j)), some)
+                    v.masked_store(value, v.at(to, apart * (n * i + j)), some)
     return f
 
 
-def write(g: Geometry) -> Function:
+def write(g: Geometry, stride: int) -> Function:
     """Transform sums back, and store `count` outputs from `row0` on, or have the epilogue do it, for some rows at a time."""
     f = Function("write", [("ptr", "ctx"), ("i64", "first"), ("i64", "end"), ("i64", "row0"), ("i64", "count"), ("ptr", "sums")])
-    v, s, sums, hole = Vectors(f, g), _fields(f), _Sums(f), epilogue.Hole(f, BUFFERS, SIZES)
-    width = 2 * g.lanes
+    v, s, sums, hole = Vectors(f, g), _fields(f), _Sums(f, stride), epilogue.Hole(f, BUFFERS, SIZES)
+    width, n = 2 * g.lanes, side(stride)
     aside = f.array(_FEW * 2 * width, g.scalar)
     step_r, step_i = f.select(hole.given, 2 * width, s.out_c), f.select(hole.given, width, s.out_h)
     seen = f.variable("zeroinitializer", g.vector)
@@ -201,7 +226,7 @@ def write(g: Geometry) -> Function:
             source, bias = v.at(f["sums"], r0 * block + piece[0] - f["first"]), v.at(s.bias, row)
             with f.loop(0, rows) as r:
                 here, to, start = v.at(source, r * block), v.at(out, r * step_r), v.splat(v.one(v.at(bias, r)))
-                square = [[v.load(v.at(here, step * (4 * i + j))) for j in range(4)] for i in range(4)]
+                square = [[v.load(v.at(here, step * (n * i + j))) for j in range(n)] for i in range(n)]
                 for i, pair in enumerate(_both(square, sums.output)):
                     a, b = (sums.add(x, start) for x in pair)
                     for k, order in enumerate(halves):
@@ -224,9 +249,9 @@ def write(g: Geometry) -> Function:
     return f
 
 
-def code(g: Geometry) -> str:
+def code(g: Geometry, stride: int = 1) -> str:
     """The kernel's module."""
-    return module(body(g), read(g), write(g), transform(g), pack_rows(g), *micros(g, _SINGLES))
+    return module(body(g, stride), read(g, stride), write(g, stride), transform(g, stride), pack_rows(g), *micros(g, _SINGLES))
 
 
 _TRANSFORM = [
@@ -241,11 +266,11 @@ def call_transform(f: Function, s: Fields, *arguments: Any) -> None:
     f.call("transform", "void", *[(type, value) for (type, _), value in zip(_TRANSFORM, every, strict=True)])
 
 
-def transform(g: Geometry) -> Function:
+def transform(g: Geometry, stride: int) -> Function:
     """Transform the weights of a row block's outputs, from `row` to `end`: to[point][channel][row]. `words` are the places of a filter's taps;
     `straight`: weights lie as [output][channel][3][3]."""
     f = Function("transform", _TRANSFORM)
-    v, sums = Vectors(f, g), _Sums(f)
+    v, sums = Vectors(f, g), _Sums(f, stride)
     few = f.array(g.rows * _TAPS * _FEW, g.scalar)
     channels, row, height = f["channels"], f["row"], f["end"] - f["row"]
     with f.loop(0, channels, _FEW) as c0:
@@ -264,7 +289,7 @@ def transform(g: Geometry) -> Function:
     return f
 
 
-def pack_weight(g: Geometry) -> str:
+def pack_weight(g: Geometry, stride: int = 1) -> str:
     """The module of the kernel that transforms and packs all weights; its units are row blocks."""
     f = Function("body", [("ptr", "ctx"), ("i64", "lo"), ("i64", "hi")])
     v, s = Vectors(f, g), Fields(f, PACK_BUFFERS, PACK_SIZES)
@@ -272,7 +297,7 @@ def pack_weight(g: Geometry) -> str:
         row = unit * g.rows
         end = f.min(s.padded_outputs, row + g.rows)
         call_transform(f, s, s.words, row, end, s.apart, v.at(s.packed, row * s.channels))
-    return module(f, transform(g), pack_rows(g))
+    return module(f, transform(g, stride), pack_rows(g))
 
 
 @dataclass(frozen=True)
@@ -298,33 +323,33 @@ def _spread(size: int) -> int:
 
 
 def _front(g: Geometry) -> int:
-    return max(g.zeros, 3 * g.lanes)
+    return max(g.zeros, 5 * g.lanes)
 
 
 def plan(
     g: Geometry, samples: int, channels: int, outputs: int, size: tuple[int, ...], low: tuple[int, ...], out: tuple[int, ...],
-    x_strides: tuple[int, ...], out_strides: tuple[int, ...], weight_strides: tuple[int, ...], slots: int, before: bool = True,
+    x_strides: tuple[int, ...], out_strides: tuple[int, ...], weight_strides: tuple[int, ...], slots: int, before: bool = True, stride: int = 1,
 ) -> Plan:  # fmt: skip
     """The plan of a call; strides in elements: (n, c, h), the weight's (o, c, h, w). `before`: weights are transformed beforehand, however
     few units read them."""
     tiles_h, tiles_w = -(-out[0] // 2), -(-out[1] // 2)
-    tiles, rows = samples * tiles_h * tiles_w, padded(outputs, g)
-    fits = max(1, _HELD // (_POINTS * (channels + rows)) // g.columns)
+    tiles, rows, points = samples * tiles_h * tiles_w, padded(outputs, g), side(stride) ** 2
+    fits = max(1, _HELD // (points * (channels + rows)) // g.columns)
     block = (4 if rows * channels > _FEW_WEIGHTS else max(2, min(fits, 3))) * g.columns
     block = min(block, -(-tiles // g.lanes) * g.lanes)
     count = -(-tiles // block)
     wanted = 1 if slots == 1 else 4 * slots
     chunks = max(1, min(rows // (4 * g.rows), -(-wanted // count)))
-    row_blocks, grain = -(-rows // g.rows), max(1, 8192 // (channels * _POINTS * g.rows))
+    row_blocks, grain = -(-rows // g.rows), max(1, 8192 // (channels * _FILTERS * g.rows))
     chunk = -(-row_blocks // chunks) * g.rows
     chunks = -(-rows // chunk)
     pitch = block
     inside = not before and count == 1
     apart, sums_apart = _spread(channels * pitch), _spread((g.rows if inside else chunk) * block)
     weights_apart = _spread((g.rows if inside else rows) * channels)
-    sums_at = _front(g) + _POINTS * apart
-    inside_at = sums_at + _POINTS * sums_apart + 2 * g.lanes
-    scratch = inside_at + inside * _POINTS * weights_apart + 64
+    sums_at = _front(g) + points * apart
+    inside_at = sums_at + points * sums_apart + 2 * g.lanes
+    scratch = inside_at + inside * _FILTERS * weights_apart + 64
     step_o, step_c, step_h, step_w = weight_strides
     straight = int(weight_strides == (channels * _TAPS, _TAPS, 3, 1))
     words = [i * step_h + j * step_w for i in range(3) for j in range(3)]
@@ -341,5 +366,5 @@ def plan(
         np.array([count * chunks, 1, *[fields[name] for name in SIZES]], np.int64),
         np.array([*range(0, channels * pitch, pitch), *words], np.int64), np.array(words, np.int64),
         np.array([row_blocks, grain, channels, outputs, rows, weights_apart, step_o, step_c, straight], np.int64),
-        0 if inside else _POINTS * weights_apart, scratch, rows,
+        0 if inside else _FILTERS * weights_apart, scratch, rows,
     )  # fmt: skip
