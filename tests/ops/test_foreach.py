@@ -210,3 +210,31 @@ def test_zeros_in_place_by_list() -> None:
     grads = [p.grad for p in layer.parameters()]
     tocha.optim.SGD(layer.parameters(), lr=1.0).zero_grad(set_to_none=False)
     assert all(p.grad is g and not g.any() and not g.requires_grad for p, g in zip(layer.parameters(), grads, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [tocha.float32, tocha.bfloat16, tocha.int64])
+def test_clones_are_copies_of_their_own(dtype):
+    x = [tocha.arange(6).to(dtype).reshape(2, 3), tocha.ones(4, dtype=dtype), tocha.ones(3, 2, dtype=dtype).t()]
+    for _ in range(3):
+        y = tocha._foreach_clone(x)
+        assert all(tocha.equal(a, b) and a.data_ptr() != b.data_ptr() for a, b in zip(x, y, strict=True))
+        assert [b.stride() for b in y] == [(3, 1), (1,), (1, 2)]
+    last = tocha._foreach_clone([tocha.ones(1, 2, 3, 4)] * 2, memory_format=tocha.channels_last)
+    assert last[0].stride() == (24, 1, 8, 2)
+
+
+@pytest.mark.parametrize("mode", [tocha.no_grad, tocha.inference_mode])
+def test_results_of_lists_are_ordinary_tensors(mode):
+    x = [tocha.rand(5, requires_grad=True), tocha.rand(2, 3)]
+    for _ in range(3):
+        with mode():
+            found = [*tocha._foreach_mul(x, x), *tocha._foreach_norm(x), *tocha._foreach_clone(x)]
+        for t in found:
+            assert t.__class__ is tocha.Tensor and t.is_leaf and t.grad_fn is None and not t.requires_grad
+            assert t.is_inference() == (mode is tocha.inference_mode)
+    expected = [v * v for v in x[0].tolist()]
+    assert found[0].tolist() == pytest.approx(expected)
+    tocha._foreach_add_(more := [tocha.zeros(2), tocha.zeros(3)], 1)
+    assert [t._version for t in more] == [1, 1]
+    with pytest.raises(TypeError):
+        tocha._foreach_mul([tocha.ones(2), None], 2)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tocha import threads
 from tocha.backends import cpu, namespace
+from tocha.device import preserve_format
 from tocha.dispatch.registry import NAMESPACES, op
 from tocha.ops.convert import clone, copy_
 from tocha.ops.creation import zero_
 from tocha.ops.linalg_norm import norms_at_once
-from tocha.prims.native_rows import Rule, alike, fused_update
+from tocha.prims.native_rows import Rule, fused_results, fused_update, wrap_all
 from tocha.prims.pointwise import ALL as PRIMS
 from tocha.prims.rounding import clamp_high, clamp_low
-from tocha.tensor import Tensor, wrap
+from tocha.tensor import Tensor
 
 _TORCH = NAMESPACES["torch"]
 
@@ -154,6 +156,7 @@ _ELEMENTS: dict[tuple[str, str], Callable[..., Any]] = {
     ("addcmul", "xyz"): lambda o, x, y, z, *, value: o.add_product(x, y, z, value),
     ("addcdiv", "xyz"): lambda o, x, y, z, *, value: o.add_quotient(x, y, z, value),
     ("lerp", "xyn"): lambda o, x, y, *, number: o.lerp(x, y, number),
+    ("clone", "x"): lambda o, x: o.copy(x),
     ("copy", "xy"): lambda o, x, y: o.replace(x, y),
     ("zero", "x"): lambda o, x: o.zero(x),
 }
@@ -182,21 +185,19 @@ def _at_once(name: str, calls: _Calls, inplace: bool) -> tuple[list[Any], Sequen
             numbers["number"] = operand
             letters += "n"
     numbers |= calls.options
-    if count == 1 or not _share(numbers):
+    rule = _rule(name, letters, inplace)
+    if count == 1 or rule is None or not _share(numbers) or (inplace and len(columns) > 1 and _entangled(columns)):
         return left
-    form = name, letters
-    apply = _elements(form)
-    if apply is None or (inplace and len(columns) > 1 and _entangled(columns)):
-        return left
-    numbers = {**_DEFAULTS.get(form, {}), **numbers}
-    if inplace:
-        rule = Rule(f"_foreach_{name}_", lambda o, *x, **n: (apply(o, *x, **n),), read=tuple(columns)[1:])
-        return [], fused_update(rule, columns, lambda _: numbers)
-    if not alike([x for column in columns.values() for x in column]):
-        return left
-    rule = Rule(f"_foreach_{name}", lambda o, out, *x, **n: (apply(o, *x, **n),), read=tuple(columns), new=("out",))
-    out = [wrap(cpu.empty(a.shape, a.dtype)) for a in [x._a for x in columns["x"]]]
-    return list(out), fused_update(rule, {"out": out, **columns}, lambda _: numbers)
+    numbers = {**_DEFAULTS.get((name, letters), {}), **numbers}
+    return ([], fused_update(rule, columns, lambda _: numbers)) if inplace else fused_results(rule, columns, numbers)
+
+
+@functools.cache
+def _rule(name: str, letters: str, inplace: bool) -> Rule | None:
+    apply, columns = _elements((name, letters)), tuple(letters.replace("n", ""))
+    if apply is None or inplace:
+        return None if apply is None else Rule(f"_foreach_{name}_", lambda o, *x, **n: (apply(o, *x, **n),), read=columns[1:])
+    return Rule(f"_foreach_{name}", lambda o, out, *x, **n: (apply(o, *x, **n),), read=columns, new=("out",))
 
 
 def _share(numbers: dict[str, Any]) -> bool:
@@ -237,11 +238,9 @@ def _foreach_norm(self: Any, ord: Any = 2, dtype: Any = None) -> tuple[Tensor, .
     """The vector norm of every tensor of a list."""
     tensors = _tensors("_foreach_norm", self)
     found = norms_at_once(list(tensors), float(ord)) if dtype is None and isinstance(ord, (int, float)) else None
-    return (
-        tuple(_TORCH["norm"](t, ord, dtype=dtype) for t in tensors)
-        if found is None
-        else tuple([wrap(cpu.asarray(norm)) for norm in found._a])
-    )
+    if found is None:
+        return tuple(_TORCH["norm"](t, ord, dtype=dtype) for t in tensors)
+    return tuple(wrap_all([cpu.asarray(norm) for norm in found._a]))
 
 
 @op("torch")
@@ -257,9 +256,13 @@ def _foreach_max(self: Any) -> tuple[Tensor, ...]:
 
 
 @op("torch")
-def _foreach_clone(self: Any, *, memory_format: Any = None) -> tuple[Tensor, ...]:
+def _foreach_clone(self: Any, *, memory_format: Any = preserve_format) -> tuple[Tensor, ...]:
     """A copy of every tensor of a list."""
-    return tuple(clone(t) for t in _tensors("_foreach_clone", self))
+    calls = _one_list("_foreach_clone", self)
+    results, left = _at_once("clone" if memory_format is preserve_format else "no kernel", calls, False)
+    for i in left:
+        results[i] = clone(*calls.call(i)[0], memory_format=memory_format)
+    return tuple(results)
 
 
 @op("torch")

@@ -11,12 +11,15 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tocha.autograd.graph import bump_all
+from tocha.autograd.mode import INFERENCE
 from tocha.autograd.mode import state as mode
 from tocha.backends import cpu, native_lists
 from tocha.dispatch.override import FUNCTION_MODES, HOLLOW, INTERPRETERS, NO_DISPATCH, PLAIN
 from tocha.prims.pointwise import ALL as PRIMS
+from tocha.tensor import Tensor, wrap
 
 _RECORDED = attrgetter("_rg")
+_object: Any = object.__new__
 _EXACT = 1 << 24  # up to here a float32 counts exactly
 _SMALL = 16384  # elements up to which NumPy's temporaries cost less than tensors
 
@@ -148,17 +151,14 @@ def fused_update(
     class of its own, while gradients of one are recorded and while a mode is on.
     """
     first, count = next((name, len(column)) for name, column in columns.items())
-    left = range(count)
-    if FUNCTION_MODES or INTERPRETERS or not count:
-        return left
-    for column in columns.values():
-        if not _plain(column) or (mode.grad and any(map(_RECORDED, column))):
-            return left
+    left, arrays = range(count), _arrays(columns)
     counters = _counters(steps) if steps else []
     others = [_counters(column) for column in beside]
-    if counters is None or None in others:
+    if arrays is None or counters is None or None in others:
         return left
-    arrays = {name: [t._a for t in column] for name, column in columns.items()}
+    if not steps and not others and _whole(rule, arrays, numbers(1.0)):
+        bump_all([t for name in columns if name not in rule.read + rule.new for t in columns[name]], rule.name)
+        return ()
     now: list[Any] = [a.item() + 1.0 for a in counters] if counters else [1.0] * count
     if others:
         now = list(zip(now, *[[a.item() for a in column or ()] for column in others], strict=True))
@@ -182,6 +182,50 @@ def fused_update(
         return ()
     bump_all([column[i] for column in changed for i in done], rule.name)
     return sorted(set(left).difference(done))
+
+
+def fused_results(rule: Rule, columns: dict[str, list[Any]], numbers: dict[str, Any]) -> tuple[list[Any], Sequence[int]]:
+    """New tensors of which `rule`'s first operand, "out", has one for each of the first column, and the numbers of the rows that are left."""
+    first, arrays = next(iter(columns.values())), _arrays(columns)
+    if arrays is None or first[0]._a.__class__ is not native_lists.ndarray:
+        return [None] * len(first), range(len(first))
+    new = [cpu.empty(t._a.shape, t._a.dtype) for t in first]
+    if _whole(rule, {"out": new, **arrays}, numbers):
+        return wrap_all(new), ()
+    if not alike([x for column in columns.values() for x in column]):
+        return [None] * len(first), range(len(first))
+    out = wrap_all([cpu.empty_like(t._a) for t in first])  # in their own memory order
+    return list(out), fused_update(rule, {"out": out, **columns}, lambda _: numbers)
+
+
+def wrap_all(arrays: list[Any]) -> list[Any]:
+    """`wrap` of each, in one go."""
+    if INFERENCE:
+        return list(map(wrap, arrays))
+    found = []
+    for a in arrays:
+        t = _object(Tensor)
+        t._a, t._rg, t._nr = a, False, 0
+        t._grad = t._node = t._vc = t._view = t._extra = None
+        found.append(t)
+    return found
+
+
+def _arrays(columns: dict[str, list[Any]]) -> dict[str, list[Any]] | None:
+    """The tensors' arrays; None where operators may do something special on one, or record it, and of no tensors."""
+    if FUNCTION_MODES or INTERPRETERS or not all(columns.values()):
+        return None
+    for column in columns.values():
+        if not _plain(column) or (mode.grad and any(map(_RECORDED, column))):
+            return None
+    return {name: [t._a for t in column] for name, column in columns.items()}
+
+
+def _whole(rule: Rule, arrays: dict[str, list[Any]], numbers: dict[str, Any]) -> bool:
+    """Whether a kernel did all rows, having seen that they are of one type and as it wants them."""
+    lead = next(iter(arrays.values()))[0]
+    found = _kernel(rule, lead.dtype, arrays, numbers) if lead.__class__ is native_lists.ndarray else None
+    return found is not None and found[0](*arrays.values(), *found[1])
 
 
 def alike(tensors: list[Any]) -> bool:
@@ -225,23 +269,40 @@ def _groups(kinds: list[Any], steps: list[Any]) -> dict[Any, Sequence[int]]:
 
 def _run(rule: Rule, dtype: Any, rows: Sequence[int], arrays: dict[str, list[Any]], numbers: dict[str, Any]) -> Sequence[int]:
     """Run the rule natively on all `rows`, or on those that a kernel takes; returns them."""
+    params = _params(numbers)
+    if params is None:
+        return ()
+    found = _kernel(rule, dtype, arrays, params)
+    if found is None:
+        return _run_on_arrays(rule, dtype, rows, arrays, params)
+    run, values = found
+    if run(*arrays.values(), *values):
+        return rows
+    return [i for k, i in enumerate(rows) if run(*[[column[k]] for column in arrays.values()], *values)]
+
+
+def _params(numbers: dict[str, Any]) -> dict[str, Any] | None:
+    """The numbers as floats, and flags; None if one is neither."""
     params = {}
     for name, value in numbers.items():
         if value.__class__ is int:
             value = float(value)
         elif value.__class__ is not float and value.__class__ is not bool:
-            return ()
+            return None
         params[name] = value
+    return params
+
+
+def _kernel(rule: Rule, dtype: Any, arrays: dict[str, list[Any]], numbers: dict[str, Any]) -> tuple[Callable[..., bool], list[Any]] | None:
+    """What runs the rule on lists of arrays, and the numbers it takes; None where there is none (yet)."""
+    params = _params(numbers)
+    if params is None:
+        return None
     written = [name for name in arrays if name not in rule.read]
     kernel = native_lists.find(
         rule.name, lambda o, half, *x, **n: rule.apply(OnElements(o, half), *x, **n), tuple(arrays), written, dtype, params
     )
-    if kernel is None or kernel.run is None:
-        return _run_on_arrays(rule, dtype, rows, arrays, params)
-    run, values = kernel.run, [params[name] for name in kernel.params]
-    if run(*arrays.values(), *values):
-        return rows
-    return [i for k, i in enumerate(rows) if run(*[[column[k]] for column in arrays.values()], *values)]
+    return None if kernel is None or kernel.run is None else (kernel.run, [params[name] for name in kernel.params])
 
 
 def _run_on_arrays(
