@@ -179,3 +179,21 @@ def test_rows_in_far_memory(shape: tuple[int, ...], kind: str) -> None:
         want = np.sum(x, dim, np.float64)
         assert np.abs(got - want).max() <= 1e-6 * np.sum(np.abs(x), dim, np.float64).max() and got.tobytes() == again.tobytes()
         np.testing.assert_array_equal(run("amax", x, dim=dim), x.max(dim))
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+@pytest.mark.parametrize("kind", ["sum", "mean", "amax", "amin"])
+def test_large_tensors_without_gradients_ask_once(kind: str, axis: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(native.LEAST, "reduce", 512)
+    x = np.random.default_rng(0).standard_normal((40, 70))
+    x[3, 5] = np.inf
+    for values in (x, np.asfortranarray(x), np.where(x > 3.2, np.nan, x), x[::2, ::2]):
+        expected = {"sum": np.sum, "mean": np.mean, "amax": np.max, "amin": np.min}[kind](values, axis)
+        t = torch.from_numpy(values.copy("K"))
+        for _ in range(2):
+            got = getattr(torch, kind)(t) if axis is None else getattr(torch, kind)(t, axis)
+            np.testing.assert_allclose(got.numpy(), expected, 1e-12)
+            assert got.is_contiguous() and not got.requires_grad
+    t.requires_grad_()
+    assert (getattr(torch, kind)(t) if axis is None else getattr(torch, kind)(t, axis)).requires_grad
+    assert torch.ones(40, 70).max().item() == 1 == torch.ones(40, 70).min().item()

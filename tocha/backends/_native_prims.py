@@ -51,10 +51,11 @@ def total(name: str, rule: Callable[..., Any], arrays: list[Any], shape: Shape) 
 class _Reduction:
     """What reducing arrays of certain shapes, strides and types takes: `plan` is None where NumPy is as good."""
 
-    def __init__(self, arrays: list[Any], dim: Shape, keepdim: bool) -> None:
+    def __init__(self, arrays: list[Any], dim: Shape, keepdim: bool, out: Any) -> None:
         modules = native.inductor()
         shape = arrays[0].shape
         self.builtin: Any = None
+        self.out = out
         self.shape = tuple([1 if d in dim else n for d, n in enumerate(shape) if keepdim or d not in dim])
         self.plan: Any = None
         strides = [_steps(a, shape) for a in arrays]
@@ -65,6 +66,15 @@ class _Reduction:
                     steps[d], step = step, step * shape[d]
             self.plan = modules.reduce.plan(shape, strides, tuple(steps), dim)
 
+    def run(self, arrays: list[Any]) -> Any:
+        """The result, once there is a builtin."""
+        plan, out = self.plan, np.empty(self.shape, self.out)
+        if plan.partial:
+            self.builtin(out, *arrays, np.empty(plan.partial, np.float64), plan.work)  # every type of partial result fits 8 bytes
+        else:
+            self.builtin(out, *arrays, plan.work)
+        return out
+
 
 def reduce(
     kind: str, arrays: list[Any], dim: Shape, keepdim: bool, out_dtype: Any, compute: Any = None, rule: Callable[..., Any] | None = None
@@ -72,24 +82,27 @@ def reduce(
     """Reduce arrays of one (broadcast) shape over `dim` to an array of `out_dtype`; elements are computed with as `compute`.
     `rule`: the sum of a scalar rule called `kind`.
     """
+    found = reduction(kind, arrays, dim, keepdim, out_dtype, compute, rule)
+    return None if found is None else found.run(arrays)
+
+
+def reduction(
+    kind: str, arrays: list[Any], dim: Shape, keepdim: bool, out_dtype: Any, compute: Any = None, rule: Callable[..., Any] | None = None
+) -> _Reduction | None:  # fmt: skip
+    """What `reduce` runs; None if NumPy shall do it."""
     x = arrays[0]
     if not dim or not x.shape:
         return None
     key = ("reduction", kind, dim, keepdim, out_dtype, compute, *[(a.shape, a.strides, a.dtype) for a in arrays])
-    found = native.remember(key, lambda: _Reduction(arrays, dim, keepdim))
-    plan = found.plan
+    found = native.remember(key, lambda: _Reduction(arrays, dim, keepdim, out_dtype))
+    plan: Any = found.plan
     if plan is None:
         return None
     if found.builtin is None:
         found.builtin = _reduction(kind, tuple([a.dtype for a in arrays]), out_dtype, compute, plan.key, rule)
         if found.builtin is None:
             return None
-    out = np.empty(found.shape, out_dtype)
-    if plan.partial:
-        found.builtin(out, *arrays, np.empty(plan.partial, np.float64), plan.work)  # every type of partial result fits 8 bytes
-    else:
-        found.builtin(out, *arrays, plan.work)
-    return out
+    return found
 
 
 def _reduction(kind: str, types: tuple[Any, ...], out_dtype: Any, compute: Any, key: Any, rule: Any) -> Any:

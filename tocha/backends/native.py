@@ -412,6 +412,25 @@ def total(name: str, rule: Any, arrays: list[Any], shape: tuple[int, ...]) -> An
     return total(name, rule, arrays, shape)
 
 
+_reductions: dict[Any, Any] = {}
+
+
+def reduced(kind: str, x: Any, axis: int | None) -> Any:
+    """The reduction of a float array along a dimension, or of all its elements; None if NumPy shall do it."""
+    key = kind, axis, x.dtype, x.shape, x.strides
+    found = _reductions.get(key)
+    if found is None:
+        from tocha.backends._native_prims import reduction
+
+        if len(_reductions) > 4096:
+            _reductions.clear()
+        found = reduction(kind, [x], tuple(range(x.ndim)) if axis is None else (axis % x.ndim,), False, x.dtype)
+        if found is None:
+            return None
+        _reductions[key] = found
+    return found.run([x])
+
+
 def prim(name: str, arrays: list[Any], params: dict[str, Any]) -> Any:
     """The result of a primitive that isn't pointwise, as its kernel returns it; None if NumPy shall compute it."""
     return runs()[name](arrays, params)

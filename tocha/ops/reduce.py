@@ -7,7 +7,7 @@ from typing import Any
 
 from tocha import dtypes
 from tocha.autograd.mode import state
-from tocha.backends import cpu
+from tocha.backends import cpu, native
 from tocha.dispatch.override import INTERPRETERS
 from tocha.dispatch.registry import NAMESPACES, op
 from tocha.ops.arguments import check_dtype, check_tensor, wrap_dim, wrap_dims
@@ -30,15 +30,15 @@ def all_dims(input: Tensor) -> tuple[int, ...]:
     return _ALL_DIMS[n] if n < 10 else tuple(range(n))
 
 
-def _short(kernel: Any, types: Any = _REAL_NP, along: bool = False) -> Any:
+def _short(kernel: Any, types: Any = _REAL_NP, along: bool = False, kind: str = "") -> Any:
     """The reduction, by `kernel(array, axis)`, of a small tensor of some types that needs no gradient: of all its elements,
-    or with `along` also of one dimension."""
+    or with `along` also of one dimension; of a large one by the native kernel of a `kind`."""
 
     def short(input: Any, *dims: Any) -> Tensor | None:
         if input.__class__ is not Tensor:
             return None
         a = input._a
-        if a.__class__ is not cpu.Array or a.dtype not in types or not 0 < a.size < 512:
+        if a.__class__ is not cpu.Array or a.dtype not in types or not (0 < a.size < 512 or (kind and a.size >= native.LEAST["reduce"])):
             return None
         if INTERPRETERS or (input._rg and state.grad):
             return None
@@ -47,7 +47,9 @@ def _short(kernel: Any, types: Any = _REAL_NP, along: bool = False) -> Any:
             axis = dims[0]
             if not along or len(dims) > 1 or axis.__class__ is not int or not -a.ndim <= axis < a.ndim:
                 return None
-        found = state.run(kernel, a, axis)
+        found = state.run(kernel, a, axis) if a.size < 512 else native.reduced(kind, a, axis)
+        if found is None:
+            return None
         if found.__class__ is not cpu.Array:
             return wrap(cpu.as_array(found))
         return wrap(found if found.flags.c_contiguous else found.copy())
@@ -90,7 +92,7 @@ def _mean(a: Any, axis: int | None) -> Any:
     return cpu.reduce_add(a, axis) / (a.size if axis is None else a.shape[axis])
 
 
-@op("torch method typedout", short=_short(cpu.reduce_add, along=True))
+@op("torch method typedout", short=_short(cpu.reduce_add, along=True, kind="sum"))
 def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Sum over all or the given dimensions; integers sum to int64 (torch docs: torch.sum)."""
     if dtype is not None or input._a.dtype.kind in "biu":
@@ -98,7 +100,7 @@ def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
     return prims.sum_(input, dim=all_dims(input) if dim is None else wrap_dims(dim, input._a.ndim, "sum"), keepdim=keepdim)
 
 
-@op("torch method typedout", short=_short(_mean, along=True))
+@op("torch method typedout", short=_short(_mean, along=True, kind="mean"))
 def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Mean over all or the given dimensions, of floating-point or complex tensors (torch docs: torch.mean)."""
     if dtype is not None:
@@ -162,7 +164,7 @@ def _over(name: str, prim: Any, kernel: Any) -> Any:
 
     reduction.__name__ = name
     reduction.__doc__ = f"The extreme over dimensions; ties share the gradient (torch docs: torch.{name})."
-    return op("torch method strictout", short=_short(kernel, along=True))(reduction)
+    return op("torch method strictout", short=_short(kernel, along=True, kind=name))(reduction)
 
 
 amax = _over("amax", prims.amax, cpu.reduce_max)
@@ -188,7 +190,7 @@ def _extreme(name: str, pick: Any, reduce: Any, whole: Any) -> Any:
 
     extreme.__name__ = name
     extreme.__doc__ = f"The {name}imum of all elements, along a dimension, or of two tensors (torch docs: torch.{name})."
-    return op("torch method out", short=_short(whole))(extreme)
+    return op("torch method out", short=_short(whole, kind="a" + name))(extreme)
 
 
 max = _extreme("max", prims.max_dim, prims.amax, cpu.reduce_max)
