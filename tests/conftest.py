@@ -18,9 +18,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Files that compile many kernels or move much memory: together two thirds of the suite's time, and left out of `./run test --quick`.
 LONG = {
     "inductor": (
-        "test_attention", "test_bags", "test_borders", "test_cache", "test_columns", "test_conv", "test_grid", "test_index", "test_matmul",
-        "test_moves", "test_norms", "test_optim", "test_pooling", "test_recurrent", "test_reduce", "test_scan", "test_search", "test_taps",
-        "test_windows", "test_winograd",
+        "test_attention", "test_bags", "test_borders", "test_cache", "test_columns", "test_conv", "test_grid", "test_haste", "test_index",
+        "test_matmul", "test_moves", "test_norms", "test_optim", "test_pooling", "test_recurrent", "test_reduce", "test_scan", "test_search",
+        "test_taps", "test_windows", "test_winograd",
     ),
     "backends": ("test_cpu_memory",),
     "bench": ("test_bench",),

@@ -22,12 +22,14 @@ from tocha._inductor.schedule import schedule
 from tocha._inductor.simplify import simplify
 from tocha._inductor.wrapper import Runner, wrap_up
 from tocha.fx import Graph, Node
+from tocha.inductor import service
 
 
 def compile_graph(graph: Graph, constants: Mapping[int, Any] | None = None) -> Runner:
     """Compile a graph of primitives (tocha.aot). The result maps a list of arrays to a list of new arrays.
 
     `constants`: arrays that never change, by the number of their placeholder (tocha._inductor.freeze)."""
+    service.be_patient()
     if constants:
         freeze(graph, constants)
     simplify(graph)

@@ -67,13 +67,13 @@ MOST_FINISHED = 28  # arrays of an epilogue
 HOLE = Param("finish", "i64")
 
 
-def _entry(kernel: Kernel, grain: int) -> str:
-    """The builtin's text."""
+def _entry(kernel: Kernel, grain: int, body: str = "body") -> str:
+    """The builtin's text. A `body` of another name finds the grain in the slot behind all others."""
     t = _Text()
     buffers, params, sizes = len(kernel.buffers), len(kernel.params), len(kernel.sizes)
     slots, more = buffers + params + sizes + 1, HOLE in kernel.params
     room = slots + (MOST_FINISHED if more else 0)
-    t.add("define ptr @entry(ptr %self, ptr %args, i64 %count) {", "entry:", f"  %ctx = alloca [{room} x i64], align 16")
+    t.add("define ptr @entry(ptr %self, ptr %args, i64 %count) {", "entry:", f"  %ctx = alloca [{room + 1} x i64], align 16")
     taken = buffers + params + 1
     if more:
         right = t.op(f"icmp ult i64 {t.op(f'sub i64 %count, {taken}')}, {MOST_FINISHED + 1}")
@@ -118,6 +118,8 @@ def _entry(kernel: Kernel, grain: int) -> str:
     else:
         units, grain_name = t.op(f"call i64 @PyLong_AsSsize_t(ptr {work})"), str(grain)
     t.add(f"  store i64 {units}, ptr {slot(slots - 1)}, align 8")
+    if body != "body":
+        t.add(f"  store i64 {grain_name}, ptr {slot(room)}, align 8")
     if params or not sizes:
         failed = t.op(f"icmp ne ptr {t.op('call ptr @PyErr_Occurred()')}, null")
         t.add(f"  br i1 {failed}, label %failed, label %run", "failed:", "  ret ptr null")
@@ -136,9 +138,9 @@ def _entry(kernel: Kernel, grain: int) -> str:
     large = t.op(f"icmp sgt i64 {units}, {grain_name}")
     t.add(
         f"  br i1 {large}, label %long, label %short",
-        "short:", f"  call void @body(ptr %ctx, i64 0, i64 {units})", *finish, "  br label %done",
+        "short:", f"  call void @{body}(ptr %ctx, i64 0, i64 {units})", *finish, "  br label %done",
         "long:", "  %thread = call ptr @PyEval_SaveThread()",
-        f"  call void @tocha_run(ptr @body, ptr %ctx, i64 {units}, i64 {grain_name})", *finish,
+        f"  call void @tocha_run(ptr @{body}, ptr %ctx, i64 {units}, i64 {grain_name})", *finish,
         "  call void @PyEval_RestoreThread(ptr %thread)", "  br label %done",
         "done:", *_return_none(t), "}",
     )  # fmt: skip
@@ -239,16 +241,67 @@ def build_template(
     `sizes`; with a `hole`, in the place of parameters the address of an epilogue's code, or 0, and behind the number of units the addresses
     of its arrays. With `short_loops`, where it gains something, LLVM looks for loops to unroll and vectorise."""
     head = Kernel(name, tuple([Buffer(b, "i8") for b in buffers]), (HOLE,) if hole else params, tuple(map(Size, sizes)), ())
-    return _builtin(name, DECLARATIONS + _entry(head, 1) + code, known_symbols(), by_hand=not short_loops)
+    code = code.replace("define internal void @body(", "define void @body(")  # which code in haste hands over to
+    text = DECLARATIONS + _entry(head, 1) + code
+    if not short_loops and jit.in_haste(text):
+        return _builtin_in_haste(head, code, text)
+    return _builtin(name, text, known_symbols(), by_hand=not short_loops)
 
 
 def _builtin(name: str, text: str, imports: dict[str, int], by_hand: bool = False) -> Callable[..., Any]:
     return at_address(name, jit.load(text, ("entry",), imports, by_hand)[0])
 
 
+def _builtin_in_haste(head: Kernel, code: str, text: str) -> Callable[..., Any]:
+    """The builtin of `text`, whose code is compiled in haste until there is a better one."""
+    slots = len(head.buffers) + len(head.params) + len(head.sizes) + 1
+    now = _NOW.replace("GRAIN", str(slots + (MOST_FINISHED if HOLE in head.params else 0)))
+    definition = _MethodDef(head.name.encode(), None, _METH_FASTCALL, b"A native kernel.")
+
+    def exchange(found: list[int]) -> None:
+        ctypes.c_void_p.from_address(best).value, definition.function = found
+
+    first = DECLARATIONS + _entry(head, 1, "now") + now + code
+    definition.function, best = jit.load_twice(text, first, ("entry", "best"), known_symbols(), ("body", "entry"), exchange)
+    return _of(definition)
+
+
+# A share of the work in up to sixteen stretches, so that most of a long call is done by better code that comes meanwhile.
+_NOW = """
+@best = global ptr @body, align 8
+define internal void @now(ptr %ctx, i64 %lo, i64 %hi) {
+entry:
+  %grain.at = getelementptr i64, ptr %ctx, i64 GRAIN
+  %grain = load i64, ptr %grain.at, align 8
+  %all = sub i64 %hi, %lo
+  %sixteen = mul i64 %grain, 16
+  %whole = sdiv i64 %all, %sixteen
+  %more = add i64 %whole, 1
+  %step = mul i64 %more, %grain
+  br label %next
+next:
+  %from = phi i64 [ %lo, %entry ], [ %to, %some ]
+  %left = icmp slt i64 %from, %hi
+  br i1 %left, label %some, label %done
+some:
+  %end = add i64 %from, %step
+  %last = icmp sge i64 %end, %hi
+  %to = select i1 %last, i64 %hi, i64 %end
+  %code = load atomic ptr, ptr @best acquire, align 8
+  call void %code(ptr %ctx, i64 %from, i64 %to)
+  br label %next
+done:
+  ret void
+}
+"""
+
+
 def at_address(name: str, found: int) -> Callable[..., Any]:
     """The builtin whose code is there."""
-    definition = _MethodDef(name.encode(), found, _METH_FASTCALL, b"A native kernel.")
+    return _of(_MethodDef(name.encode(), found, _METH_FASTCALL, b"A native kernel."))
+
+
+def _of(definition: _MethodDef) -> Callable[..., Any]:
     # Immortal: builtins point at it until they are gone, which this module may be before.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(definition))
     make = ctypes.pythonapi.PyCFunction_NewEx

@@ -11,12 +11,14 @@ import ctypes.util
 import functools
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tocha.inductor import cache
 
-# Compilation holds it, and so does fork(): a child must not inherit LLVM half-way through a change.
+# Compilation holds it, and so does fork(): a child must not inherit LLVM half-way through a change. `load_well` holds the other most of the
+# time, and both only in this order.
+AT_WORK = threading.Lock()
 LOCK = threading.RLock()
 
 
@@ -40,6 +42,20 @@ def only_cached() -> Iterator[None]:
         yield
     finally:
         _only_cached = False
+
+
+_soon: Callable[[Callable[[], None]], None] | None = None
+
+
+@contextlib.contextmanager
+def haste(soon: Callable[[Callable[[], None]], None]) -> Iterator[None]:
+    """Inside, long code may be compiled in haste, and well by what is given to `soon`, which has other threads call it. Held with LOCK."""
+    global _soon
+    _soon = soon
+    try:
+        yield
+    finally:
+        _soon = None
 
 
 @functools.cache
@@ -125,10 +141,10 @@ def versions() -> str:
     return f"tocha {__version__} llvmlite {llvmlite.__version__} {binding().llvm_version_info}"
 
 
-def _machine() -> Any:
+def _machine(opt: int = 3) -> Any:
     triple, cpu, features = host()
     target = binding().Target.from_triple(triple)
-    return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small")
+    return target.create_target_machine(cpu=cpu, features=features, opt=opt, reloc="pic", codemodel="small")
 
 
 @functools.cache
@@ -159,13 +175,15 @@ def libm_address(function: str) -> int:
         raise CompileError(f"the C library has no function {function}") from None
 
 
-def compile_object(text: str, by_hand: bool = False) -> bytes:
+def compile_object(text: str, by_hand: bool = False, well: bool = True) -> bytes:
     """An object file from a module's IR, optimised. Code written `by_hand` is vectors already and its loops lie as they should: it takes a
-    few passes, and what LLVM spends most of its time on, finding and changing loops, is left out (half of a cold start, for the same speed)."""
+    few passes, and what LLVM spends most of its time on, finding and changing loops, is left out (half of a cold start, for the same speed).
+    If it needn't be compiled `well`, its instructions are translated one by one: a fifth of the time, for the same bits a fifth as fast."""
     llvm = binding()
-    machine = _machine()
+    machine = _machine(3 if well else 0)
     try:
-        module = llvm.parse_assembly(text)
+        # A context of its own, so that another thread may compile meanwhile.
+        module = llvm.parse_assembly(text, llvm.create_context())
         module.triple, module.data_layout = machine.triple, str(machine.target_data)
         module.verify()
     except RuntimeError as error:
@@ -175,15 +193,29 @@ def compile_object(text: str, by_hand: bool = False) -> bytes:
     builder = llvm.create_pass_builder(machine, options)
     if by_hand:
         manager = llvm.create_new_module_pass_manager()
-        for name in _BY_HAND:
+        for name in _BY_HAND if well else _BY_HAND[:1]:
             getattr(manager, f"add_{name}_pass")()
     else:
         manager = builder.getModulePassManager()
     manager.run(module, builder)
-    return bytes(machine.emit_object(module))
+    return _emitted(machine, module)
 
 
 _BY_HAND = ("always_inliner", "sroa", "instruction_combine", "simplify_cfg")
+
+
+def _emitted(machine: Any, module: Any) -> bytes:
+    """The machine code of a module. It takes longest, and llvmlite would let no other thread in; LLVM asks only that contexts differ."""
+    llvm = binding()
+    emit = llvm.ffi.lib.LLVMPY_TargetMachineEmitToMemory
+    with llvm.ffi.OutputString() as error:
+        buffer = getattr(emit, "_cfn", emit)(machine, module, 1, error)
+        if not buffer:
+            raise CompileError(f"LLVM can't write a kernel: {error}")
+    try:
+        return ctypes.string_at(llvm.ffi.lib.LLVMPY_GetBufferStart(buffer), llvm.ffi.lib.LLVMPY_GetBufferSize(buffer))
+    finally:
+        llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
 class Loaded(NamedTuple):
@@ -221,7 +253,7 @@ def load(text: str, exports: tuple[str, ...], imports: dict[str, int], by_hand: 
     with LOCK:
         if _other.target is not None:
             raise CompileError(f"a kernel for {_other.target.cpu} can't run here")
-        key = cache.key_of(text, "by hand" if by_hand else "", versions(), *host())
+        key = _key(text, by_hand)
         found = load_object(key, exports, imports)
         if found is None:
             if _only_cached:
@@ -232,6 +264,41 @@ def load(text: str, exports: tuple[str, ...], imports: dict[str, int], by_hand: 
         for loads in _noted:
             loads.append(Loaded(key, exports, frozenset(imports)))
         return found
+
+
+def _key(text: str, by_hand: bool) -> str:
+    return cache.key_of(text, "by hand" if by_hand else "", versions(), *host())
+
+
+def in_haste(text: str) -> bool:
+    """Whether a module written by hand is to be compiled twice: it is long, the cache hasn't got it, and somebody waits."""
+    return _soon is not None and text.count("\n") > _LONG and cache.read(_key(text, True)) is None
+
+
+def load_twice(
+    text: str, first: str, exports: tuple[str, ...], imports: dict[str, int], well: tuple[str, ...], put: Callable[[list[int]], None]
+) -> list[int]:
+    """Addresses of what `first` exports, compiled in haste. Soon `put` gets those of the functions `well` of `text`, which is what `load` would
+    have given: written by hand, both compute the same bits, since nothing lets LLVM change an order of sums."""
+    assert _soon is not None
+    with LOCK:
+        key = _key(text, True)
+        found = _linked(compile_object(first, True, well=False), exports, imports)
+        for loads in _noted:
+            loads.append(Loaded(key, ("entry",), frozenset(imports)))
+
+    def load_well() -> None:
+        with AT_WORK:  # not LOCK: others may compile meanwhile
+            data = compile_object(text, True)
+            cache.write(key, data)
+            with LOCK:
+                put(_linked(data, well, imports))
+
+    _soon(load_well)
+    return found
+
+
+_LONG = 500  # lines of IR, for which good code takes some 20 ms
 
 
 def load_object(key: str, exports: tuple[str, ...], imports: dict[str, int]) -> list[int] | None:

@@ -1,15 +1,15 @@
-"""Kernels on request: from the cache on disk, else compiled while the caller waits (once a machine; 10 to 120 ms, some of convolutions and
-attention up to 530), so that a call computes the same bits every time. Refused kernels are remembered.
+"""Kernels on request: from the cache on disk, else compiled while the caller waits (once a machine), so that a call computes the same bits every
+time. Long code is compiled twice: in haste for the caller, and well by another thread meanwhile (`jit.load_twice`). Refused kernels are remembered.
 
-`TOCHA_COMPILE=background` lets NumPy serve until a kernel is ready instead, and the last digits of results change then. `strict` lets defects
-of the compiler show as errors rather than leave the call to NumPy.
+`TOCHA_COMPILE=now` has the caller wait for good code; `background` lets NumPy serve until a kernel is ready, and the last digits of results
+change then. `strict` is `now` and lets defects of the compiler show as errors rather than leave the call to NumPy.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
-import queue
 import threading
 import time
 from collections.abc import Callable
@@ -19,8 +19,11 @@ from tocha.inductor import jit
 from tocha.inductor.lower import Unsupported
 
 FAILED = object()  # what a request's result is when there is no kernel for it
-_requests: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = queue.SimpleQueue()
+_waiting: list[Callable[[], None]] = []  # what the other thread has to do, the job it is at included
+_change = threading.Condition()  # of the list
 _worker: threading.Thread | None = None
+_patient = False
+_STAYS = 1.0  # seconds that the other thread waits for more
 failures: list[str] = []  # why kernels were refused, for `tocha doctor`
 compiled = 0
 
@@ -40,16 +43,52 @@ def settle(done: Callable[[], bool]) -> None:
 
 def request(make: Callable[[], Any], put: Callable[[Any], None]) -> None:
     """Have `put(make())` done, at once if the cache has what `make` loads, else soon; `put(FAILED)` when it is impossible."""
-    global _worker
     if now():
         _serve(make, put)
-        return
-    if _serve_from_cache(make, put):
-        return
-    if _worker is None or not _worker.is_alive():
-        _worker = threading.Thread(target=_work, name="tocha-compile", daemon=True)
-        _worker.start()
-    _requests.put((make, put))
+    elif not _serve_from_cache(make, put):
+        _later(lambda: _serve(make, put))
+
+
+def be_patient() -> None:
+    """From now on callers wait for good code: for programs that compile graphs, which take their time anyway, and would take a quarter more."""
+    global _patient
+    _patient = True
+
+
+def _later(job: Callable[[], None]) -> None:
+    """Have another thread do it."""
+    global _worker
+    with _change:
+        _waiting.append(job)
+        _change.notify()
+        if _worker is None:
+            _worker = threading.Thread(target=_work, name="tocha-compile", daemon=True)
+            _worker.start()
+
+
+def _work() -> None:
+    """Do what is waiting; end when nothing comes for a while (a process that forks had better have few threads)."""
+    global _worker
+    while True:
+        with _change:
+            if not _waiting and not _change.wait_for(lambda: _waiting, _STAYS):
+                _worker = None
+                return
+            job = _waiting[0]
+        try:
+            job()
+        except Exception as error:  # what was compiled in haste goes on serving
+            failures.append(f"{error.__class__.__name__}: {error}")
+        with _change:
+            _waiting.pop(0)
+
+
+def finish(seconds: float = 60.0) -> bool:
+    """Wait until all is compiled that was asked for so far; whether it is."""
+    deadline = time.monotonic() + seconds
+    while _waiting and _worker is not None and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return not _waiting or _worker is None
 
 
 def _serve_from_cache(make: Callable[[], Any], put: Callable[[Any], None]) -> bool:
@@ -66,15 +105,11 @@ def _serve_from_cache(make: Callable[[], Any], put: Callable[[Any], None]) -> bo
     return True
 
 
-def _work() -> None:
-    while (item := _requests.get()) is not None:
-        _serve(*item)
-
-
 def _serve(make: Callable[[], Any], put: Callable[[Any], None]) -> None:
     global compiled
+    mode = os.environ.get("TOCHA_COMPILE", "")
     try:
-        with jit.LOCK:
+        with jit.LOCK, contextlib.nullcontext() if mode or _patient else jit.haste(_later):
             made = make()
     except jit.NotCached:
         raise
@@ -82,7 +117,7 @@ def _serve(make: Callable[[], Any], put: Callable[[Any], None]) -> None:
         put(FAILED)  # others may be waiting
         raise
     except Exception as error:  # whatever goes wrong here, NumPy serves
-        if os.environ.get("TOCHA_COMPILE") == "strict" and not isinstance(error, (Unsupported, jit.CompileError)):
+        if mode == "strict" and not isinstance(error, (Unsupported, jit.CompileError)):
             put(FAILED)
             raise
         failures.append(f"{error.__class__.__name__}: {error}")
@@ -109,29 +144,33 @@ def self_test() -> bool:
 
 
 def _stop() -> None:
-    """LLVM must not be at work while the process takes its libraries down."""
-    global _worker
-    worker, _worker = _worker, None
-    if worker is not None and worker.is_alive():
-        while not _requests.empty():
-            try:
-                _requests.get_nowait()
-            except queue.Empty:
-                break
-        _requests.put(None)
-        worker.join(timeout=10)
+    """LLVM must not be at work while the process takes its libraries down; what was begun, the next process needn't begin again."""
+    if not finish(2.0):
+        with _change:
+            del _waiting[1:]
+        finish()
+
+
+def _before_fork() -> None:
+    jit.AT_WORK.acquire()
+    jit.LOCK.acquire()
+
+
+def _after_fork() -> None:
+    jit.LOCK.release()
+    jit.AT_WORK.release()
 
 
 def _forget_worker() -> None:
-    """In a child after fork: its thread and the requests it had are gone; they are asked for again by whoever needs them."""
-    global _worker, _requests
-    _worker, _requests = None, queue.SimpleQueue()
+    """In a child after fork: its thread is gone; what that had to do is done by one of the child's, once there is one."""
+    global _worker, _change
+    _worker, _change = None, threading.Condition()
     for reset in on_fork:
         reset()
-    jit.LOCK.release()
+    _after_fork()
 
 
 on_fork: list[Callable[[], None]] = []  # called in children
 atexit.register(_stop)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=jit.LOCK.acquire, after_in_parent=jit.LOCK.release, after_in_child=_forget_worker)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forget_worker)
