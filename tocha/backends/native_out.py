@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
-from tocha.backends.native import LEAST
-
-_ndarray = np.ndarray
 
 
 class _Wanted(threading.local):
@@ -20,16 +16,8 @@ class _Wanted(threading.local):
 _wanted = _Wanted()
 
 
-def call(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], outs: Sequence[Any]) -> Any:
-    """`function(*args, **kwargs)`, whose result may already lie in `outs`: one array that shares no memory with an operand."""
-    target = outs[0]._a if len(outs) == 1 else None
-    if target.__class__ is not _ndarray or target.size < LEAST["copy"] or not target.flags.carray:
-        return function(*args, **kwargs)
-    for operand in (*args, *kwargs.values()):
-        for x in operand if operand.__class__ in (list, tuple) else (operand,):
-            a = getattr(x, "_a", None)
-            if a is not None and (a.__class__ is not _ndarray or np.may_share_memory(a, target)):
-                return function(*args, **kwargs)
+def offered(target: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`function(*args, **kwargs)`, for whose result there is the array `target`."""
     _wanted.array = target
     try:
         return function(*args, **kwargs)

@@ -15,7 +15,7 @@ from tocha.autograd.graph import UNCOUNTED, Node, refuse_outside_inference, vers
 from tocha.autograd.mode import no_grad, state
 from tocha.autograd.names import named
 from tocha.autograd.views import edge_of, refresh, replay
-from tocha.backends import cpu, geometry, namespace, native, native_out
+from tocha.backends import cpu, geometry, namespace, native
 from tocha.backends.lazy import Lazy, resolved
 from tocha.device import device
 from tocha.dispatch.overlap import check_out, has_history, one_memory
@@ -333,7 +333,7 @@ def write_out(
     if name in _FACTORIES:
         kwargs = {**kwargs, "device": device_of_out(name, kwargs.get("device"), outs[0])}
     check_out(name, function, outs, (*args, *kwargs.values()))
-    got = native_out.call(function, args, kwargs, outs)
+    got = function(*args, **kwargs)
     results = got if isinstance(got, (tuple, list)) else (got,)
     if not isinstance(got, tuple) and outs is out and not isinstance(got, list):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")

@@ -215,6 +215,7 @@ def _rename(keyword: str, function: Callable[..., Any]) -> str:
 
 def _with_out(function: Callable[..., Any], name: str, kind: str) -> Callable[..., Any]:
     from tocha.dispatch.inplace import overwrite, write_out
+    from tocha.prims.native_out import straight
 
     into = getattr(function, "into", None)
 
@@ -222,7 +223,7 @@ def _with_out(function: Callable[..., Any], name: str, kind: str) -> Callable[..
     def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         if out is None:
             return function(*args, **kwargs)
-        if into is not None and out.__class__ is Tensor and overwrite(out, into, args, kwargs, name):
+        if out.__class__ is Tensor and (straight(name, function, out, args, kwargs) if into is None else overwrite(out, into, args, kwargs, name)):
             return out
         strict = kind == "strictout"
         if kind == "typedout" and kwargs.get("dtype") is not None:
