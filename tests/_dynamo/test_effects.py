@@ -357,3 +357,36 @@ def test_memory_of_parameters_is_set() -> None:
             found.append([*outs, a.weight, a.bias, a.weight.grad])
             assert isinstance(a.weight, nn.Parameter)
         torch.testing.assert_close(*found)
+
+
+def test_what_happened_before_a_graph_s_error_stays() -> None:
+    def caught(table: Any, index: Any, log: Any) -> Any:
+        log.append("before")
+        table[1].add_(1)
+        try:
+            return F.embedding(index, table) + 1
+        except IndexError:
+            log.append("caught")
+        table.mul_(3)
+        return index + 1
+
+    def refused(view: Any, buffer: Any, log: Any) -> Any:  # a view of a leaf, or one of several
+        log.append("before")
+        buffer.add_(1)
+        view.mul_(2)
+        log.append("after")
+
+    for backend in ("inductor", "aot_eager", "eager"):
+        call, write = torch.compile(caught, backend=backend), torch.compile(refused, backend=backend)
+        for index in (0, 9, 9):
+            table, log = torch.zeros(2, 2), []
+            out = call(table, torch.tensor([index]), log)
+            assert table.flatten().tolist() == ([0, 0, 1, 1] if index == 0 else [0, 0, 3, 3])
+            assert log == ["before", "caught"][: 1 + (index == 9)] and out.ndim == (2 if index == 0 else 1)
+        for _ in range(3):
+            leaf = torch.ones(4, requires_grad=True)
+            for view, error in ((leaf[:2], "a view of a leaf"), ((leaf * 1).split(2)[0], "multiple views")):
+                buffer, log = torch.zeros(2), []
+                with pytest.raises(RuntimeError, match=error):
+                    write(view, buffer, log)
+                assert buffer.tolist() == [1, 1] and view.tolist() == [1, 1] and log == ["before"]

@@ -225,6 +225,35 @@ def test_checkpoints_around_compiled_layers(reentrant: bool) -> None:
     torch.testing.assert_close(*found)
 
 
+class Counting(nn.Module):
+    def __init__(self, by_attribute: bool) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(2)
+        self.calls, self.by_attribute = 0, by_attribute
+
+    def forward(self, x: Any) -> Any:
+        if self.by_attribute:
+            self.calls += 1
+        return self.norm(x).exp()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_inside_compiled_functions(reentrant: bool) -> None:
+    rows = torch.tensor([[1.0, 2.0], [3.0, -1.0], [0.5, 4.0]])
+    x = rows.clone().requires_grad_()
+    for by_attribute, runs in ((False, 3), (True, 6)):  # writes to buffers once a step, objects as in eager mode: both as in torch.compile
+        layer = Counting(by_attribute)
+        call = torch.compile(lambda x, layer=layer: checkpoint(layer, x, use_reentrant=reentrant).sum())
+        for _ in range(3):
+            call(x).backward()
+        assert layer.calls == 6 * by_attribute and layer.norm.num_batches_tracked.item() == runs
+        torch.testing.assert_close(layer.norm.running_mean, rows.mean(0) * (1 - 0.9**runs))
+    plain, y = Counting(False), rows.clone().requires_grad_()
+    for _ in range(6):
+        plain(y).sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+
+
 def test_gradients_of_gradients_under_hooks_on_saved_tensors() -> None:
     found = []
     for call in (several, torch.compile(several)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import weakref
@@ -422,3 +423,42 @@ def test_garbage_is_collected_after_compiling_as_it_was_before(on: bool) -> None
         assert gc.isenabled() is on
     finally:
         (gc.enable if before else gc.disable)()
+
+
+@pytest.mark.parametrize("train_first", [False, True])
+def test_statistics_are_kept_from_steps_of_training(train_first: bool) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh())
+    eager, x = copy.deepcopy(model), torch.randn(5, 3)
+    call = torch.compile(model, backend="inductor" if COMPILER[0] is compile_graph else "aot_eager")
+    for step, net in ((call, model), (eager, eager)):
+        for _ in range(10):  # also once its inputs are bound
+            net.train(train_first)
+            step(x)
+            net.eval()
+            loss = step(x).square().sum()
+            net.train()
+            step(x)
+            loss.backward()
+    for ours, theirs in zip((*model.parameters(), *model.buffers()), (*eager.parameters(), *eager.buffers()), strict=True):
+        torch.testing.assert_close(ours, theirs)
+        if theirs.requires_grad:
+            torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+@pytest.mark.parametrize(
+    ("name", "slope"),
+    [("exp", lambda h: h.exp()), ("sigmoid", lambda h: h.sigmoid() * (1 - h.sigmoid())), ("relu", lambda h: (h > 0).to(h.dtype)),
+     ("tanh", lambda h: 1 - h.tanh() ** 2)],
+)  # fmt: skip
+def test_a_result_written_to_before_backward_has_the_right_gradient_or_is_refused(name: str, slope: Any) -> None:
+    def f(x: Any, w: Any) -> list[Any]:
+        h = getattr(x * w, name)()
+        return [h, h.sin(), h.view(3, 1)]
+
+    x, w = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, -1.0, 2.0], requires_grad=True)
+    outs = compiled(f, x, w)(x, w)
+    h = getattr(x * w, name)().detach()
+    outs[0].mul_(3)
+    with contextlib.suppress(RuntimeError):
+        (got,) = torch.autograd.grad(outs[0].sum() + outs[1].sum() + outs[2].sum(), w)
+        torch.testing.assert_close(got, (6 + h.cos()) * slope((x * w).detach()) * x, rtol=1e-5, atol=1e-5)

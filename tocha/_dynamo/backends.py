@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tocha._dynamo import report
 from tocha._dynamo.exc import BackendCompilerFailed
 from tocha.aot import journal
@@ -51,13 +53,33 @@ def compile_graph(backend: Backend, module: Any, inputs: list[Any], options: dic
         raise BackendCompilerFailed(backend, error) from error
     if not callable(made):
         raise BackendCompilerFailed(backend, TypeError(f"the backend must return a callable, got {type(made).__name__}"))
-    return made
+    return made if backend in (eager, aot_eager, inductor) else undoing(made, module)
+
+
+def undoing(run: Callable[..., Any], gm: Any) -> Callable[..., Any]:
+    """`run` for a graph; if it raises, what it had written to inputs by then is undone, so that the program can run plainly instead."""
+    written: list[int] = gm.meta.get("written", [])
+
+    def call(*inputs: Any) -> Any:
+        targets = [inputs[i] for i in written]
+        histories = [(t, t._node, t._nr, t._rg) for x in targets for t in (x, *([] if x._view is None else [x._view.base]))]
+        values = [t._a.copy() for t in targets]
+        try:
+            return run(*inputs)
+        except Exception:
+            for t, value in zip(targets, values, strict=True):
+                np.copyto(t._a, value)
+            for t, node, number, needs in histories:
+                t._node, t._nr, t._rg = node, number, needs
+            raise
+
+    return call if written else run
 
 
 @register_backend
 def eager(gm: Any, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
     """The graph as captured, operator by operator."""
-    return gm.forward
+    return undoing(gm.forward, gm)
 
 
 @register_backend
@@ -135,5 +157,5 @@ def _ahead(gm: Any, example_inputs: list[Any], compiler: Any) -> Callable[..., A
     except RuntimeError as why:
         log.info("the graph runs eagerly: %s", why)
         report.uncompiled(str(why))
-        return gm.forward
-    return made if not made.traced.mutated else runtime.Apart(made, gm.forward)
+        return undoing(gm.forward, gm)
+    return made if not made.traced.mutated else runtime.Apart(made, undoing(gm.forward, gm))

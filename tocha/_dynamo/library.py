@@ -15,7 +15,9 @@ from tocha._dynamo import calls
 from tocha._dynamo.calls import rule
 from tocha._dynamo.exc import Break, Restart
 from tocha._dynamo.generators import Generator
+from tocha._dynamo.subgraphs import State, whole
 from tocha.aot import trace
+from tocha.autograd.mode import is_grad_enabled
 from tocha.autograd.profiler import record_function
 from tocha.dispatch.overload import OpNamespace, OpOverload, OpOverloadPacket
 from tocha.dispatch.override import DisableTorchFunction
@@ -32,14 +34,20 @@ _HOW = frozenset(("use_reentrant", "determinism_check", "debug", "early_stop", "
 
 
 @rule(_checkpointing.checkpoint)
+@whole
 def _checkpoint(vm: Any, args: Any, kwargs: Any) -> Any:
-    """The call: what is kept for backward and what is computed again is decided for the graph as a whole."""
+    """The call: what is kept for backward and what is computed again is decided for the graph as a whole. Writes to tensors happen once, as in
+    torch.compile; a function that changes objects runs again in backward, so it isn't captured."""
     if kwargs.get("context_fn") not in (None, _checkpointing.noop_context_fn):
         raise Break("checkpoint with a context_fn")
     with DisableTorchFunction():
         if kwargs.get("use_reentrant") and not any(isinstance(a, Tensor) and a.requires_grad for a in args):
             raise Break("a reentrant checkpoint of arguments that don't require gradients, whose results don't either")
-    return vm.call(args[0], args[1:], {k: v for k, v in kwargs.items() if k not in _HOW and k != "context_fn"})
+    state = State(vm, args[0], args[1:])
+    got = vm.nested(args[0], args[1:], {k: v for k, v in kwargs.items() if k not in _HOW and k != "context_fn"})
+    if is_grad_enabled() and state.changed():
+        raise Break("checkpoint of a function that changes objects")
+    return got
 
 
 def _of_generators(*methods: Any) -> None:

@@ -76,7 +76,6 @@ class Segment:
     reason: str  # of the break
     hint: str  # what to do about it
     where: str
-    writes: bool  # whether the graph writes to tensors in place
     shapes: dict[str, tuple[int, ...]]  # of tensors from before, by where they come from
     check: Callable[[Any, Any], Any]
     wait: int = 8  # entries until it is bound, and how many it will be the next time
@@ -155,14 +154,11 @@ class Program:
             frames = stepped
 
     def _raised(self, segment: Segment, frames: Frames, error: Exception) -> Any:
-        """After a graph raised: go on in plain Python, which raises where the error belongs."""
+        """After a graph raised, which has written nothing then: in plain Python the error comes where it belongs, after what was before it."""
         leave_modes(segment.environment[0])
         if isinstance(error, CheckFailed):
             raise error
-        vm = Interpreter(frames, frames.handled)
-        if segment.writes:
-            vm.unwind(error)  # too late to start again
-        return vm.execute(0)[1]
+        return Interpreter(frames, frames.handled).execute(0)[1]
 
     def _stepped(self, result: Any) -> Any:
         """The frames after the instruction that broke the graph; the result in a tuple if that was the last one."""
@@ -395,11 +391,11 @@ class _Attempt:
         prologue = self.guards.compile(rebuilder.given)
         where = "" if what == "return" else tracer.frames[-1].where()
         module = recorder.module(rebuilder.outputs) if recorder.calls or recorder.checks or rebuilder.outputs else None
-        writes = recorder.writes
-        if writes and recorder.checks:
+        if recorder.writes and recorder.checks:
             raise NotDynamic  # when a check fails nothing must have happened
         if module is not None:
             module.meta["dynamic"], module.meta["constants"] = recorder.varying, constants
+            module.meta["written"] = [i for i, t in enumerate(inputs) if world.known[id(t)].value._a.buffer.version]
         reason, hint = ("", "") if what == "return" else (value.reason, value.hint)
 
         def compiled(program: Program, around: Any, final: bool) -> Segment:
@@ -416,7 +412,6 @@ class _Attempt:
                 reason,
                 hint,
                 where,
-                writes,
                 world.shapes,
                 prologue.call,
             )

@@ -44,7 +44,7 @@ class Captured:
         recorder.kept += fresh
         self.vm, self.op, self.shares = vm, op, shares
         self.before = [(t._a.buffer, t._a.buffer.version) for t in recorder.kept]
-        self.around = _State(vm, fn, args if watched is None else watched)
+        self.around = State(vm, fn, args if watched is None else watched)
         self.modes = mode.is_grad_enabled(), len(recorder.contexts), len(recorder.opened)
         self.scope = Scope(recorder.nodes)
         for t in fresh:
@@ -96,7 +96,7 @@ def _outline(x: Any) -> Any:
     return (x._a.shape, x._a.dtype.name, x._a.strides) if isinstance(x, Tensor) else x
 
 
-class _State:
+class State:
     """What a call could change besides tensors: values from before the trace, and those made in it that the function reaches."""
 
     def __init__(self, vm: Any, fn: Any, args: Any) -> None:

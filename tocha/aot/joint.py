@@ -18,6 +18,7 @@ from tocha.aot.trace import TraceArray
 from tocha.autograd.mode import enable_grad
 from tocha.backends import device_of, namespace
 from tocha.backends.meta import MetaArray
+from tocha.dispatch.prim import REGISTRY
 from tocha.fx import Graph, Node
 from tocha.tensor import Tensor, wrap
 
@@ -58,6 +59,7 @@ class Traced:
     unrecorded: frozenset[int] = (
         frozenset()
     )  # those of `mutated` that no history was recorded for: under no_grad, or through detach
+    copied: frozenset[int] = frozenset()  # inputs that backward has as they were: running statistics, which training steps change
 
 
 def capture(function: Callable[..., Sequence[Any]], inputs: Sequence[Tensor]) -> Traced:
@@ -163,7 +165,9 @@ def _finish(
     placeholders_first(graph)
     _keep_what_may_raise(graph, returned)
     graph.output(returned)
-    return Traced(graph, len(arrays), notes, len(values), differentiable, mutated, wanted, kept.intersection(mutated))
+    statistics = {c for n in graph.nodes if n.target is REGISTRY["batch_norm_given"] for s in n.args[3:] for c in s.all_input_nodes}
+    copied = frozenset(i for i, a in enumerate(arrays) if i not in mutated and a.read() in statistics)
+    return Traced(graph, len(arrays), notes, len(values), differentiable, mutated, wanted, kept.intersection(mutated), copied)
 
 
 def _keep_what_may_raise(graph: Graph, returned: list[Node | None]) -> None:

@@ -48,7 +48,7 @@ def partition(traced: Traced) -> Parts:
     read, ends = late & needed, set(grads)
     boundary = [n for n in needed if n not in late and (n in ends or not read.isdisjoint(n.users))]
     saved = _least(boundary, late) if boundary else []
-    kept = [i for i in range(traced.inputs) if placeholders[i] in saved and i not in traced.mutated]
+    kept = [i for i in range(traced.inputs) if placeholders[i] in saved and i not in traced.mutated and i not in traced.copied]
     inputs = [placeholders[i] for i in kept]
     saved = [n for n in saved if n not in inputs]
     effects = [n for n in graph.nodes if n.op == "call_function" and getattr(n.target, "impure", False) and n not in late]

@@ -25,6 +25,7 @@ from tocha.autograd.packed import Packed
 from tocha.autograd.views import edge_of
 from tocha.backends import namespace
 from tocha.backends.meta import MetaArray
+from tocha.dispatch.inplace import check_history
 from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, disabled_torch_function
 from tocha.fx import Graph
 from tocha.tensor import Tensor, wrap
@@ -179,13 +180,16 @@ class Compiled:
         ]
 
     def _write_back(self, inputs: Sequence[Tensor], news: list[Tensor]) -> None:
-        """Copy new values into mutated inputs: those that are plain memory all at once."""
-        traced, plain = self.traced, []
+        """Copy new values into mutated inputs, all or none of them: those that are plain memory all at once."""
+        traced, plain, others = self.traced, [], []
         for i, new in zip(traced.mutated, news, strict=True):
             t, unrecorded = inputs[i], i in traced.unrecorded
             if _is_plain(t, new) and (unrecorded or not (state.grad and (t._rg or new._rg))):
                 plain.append((t, new._a))
                 continue
+            check_history(t, "copy_", not unrecorded and (t._rg or new._rg))
+            others.append((t, new, unrecorded))
+        for t, new, unrecorded in others:
             with no_grad() if unrecorded else contextlib.nullcontext():
                 t.copy_(new)
         for t, a in plain:
