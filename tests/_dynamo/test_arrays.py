@@ -186,3 +186,21 @@ def test_what_only_numpy_does_with_complex_numbers() -> None:
 )
 def test_special_methods_called_by_name(f: Any) -> None:
     assert np.array_equal(torch.compile(f)(torch.ones(3)), f(torch.ones(3)))
+
+
+def test_functions_of_numpy_on_tensors() -> None:
+    def f(x: Any) -> Any:
+        return np.sin(x) * x, np.add(x, np.ones(2)), np.maximum(x, 0.7), np.exp(torch.arange(3)), np.greater(x, 0.7), np.sin(x[0])
+
+    def g(x: Any) -> Any:
+        return np.concatenate([x, x * 2]), np.where(x > 0.7, x, 0), np.stack([x, x])
+
+    x = torch.tensor([0.5, 1.0])
+    for function in (f, g):
+        ours, plain = torch.compile(function, fullgraph=True)(x), function(x)
+        for a, b in zip(ours, plain, strict=True):
+            assert type(a) is type(b) and a.dtype == b.dtype
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-7)
+    w = torch.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="requires grad"):
+        torch.compile(lambda w: np.sin(w))(w)

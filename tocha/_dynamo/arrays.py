@@ -86,9 +86,9 @@ def on_memory(t: Tensor, scalar: bool) -> Any:
     return a[()] if scalar else a
 
 
-def among(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether some argument is an array of the trace, or a sequence with one."""
-    return any(isinstance(x, Array) or (type(x) in (list, tuple) and among(tuple(x), {})) for x in (*args, *kwargs.values()))
+def among(args: tuple[Any, ...], kwargs: dict[str, Any], kinds: Any = Array) -> bool:
+    """Whether some argument is an array of the trace (or of other kinds), or a sequence with one."""
+    return any(isinstance(x, kinds) or (type(x) in (list, tuple) and among(tuple(x), {}, kinds)) for x in (*args, *kwargs.values()))
 
 
 def made(vm: Any, got: Any, name: str) -> Array:
@@ -245,12 +245,20 @@ _FUNCTIONS |= {
 }  # fmt: skip
 
 
-def call(vm: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Array:
-    """A function of NumPy with arrays of the trace."""
+def _from_tensors(vm: Any, x: Any) -> Any:
+    return _of_tensor(vm, x) if isinstance(x, Tensor) else [_from_tensors(vm, v) for v in x] if type(x) in (list, tuple) else x
+
+
+def call(vm: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A function of NumPy with arrays of the trace, or with tensors: of those a ufunc gives a tensor, as Tensor.__array_wrap__ does."""
+    tensors = among(args, kwargs, Tensor)
+    if tensors:
+        args = tuple([_from_tensors(vm, x) for x in args])
     if isinstance(fn, np.ufunc) and not kwargs:
-        return _ufunc(vm, fn, *args)
+        got = _ufunc(vm, fn, *args)
+        return got if not tensors else got.t.to(tocha.uint8) if got.dtype == bool else got.t
     known = _FUNCTIONS.get(id(fn))
-    if known is None:
+    if known is None or (tensors and fn not in (np.concatenate, np.stack, np.where)):  # others call the tensor's own method
         raise Break(f"{calls.title(fn)} of an array")
     return _called(vm, known, calls.title(fn), args, kwargs)
 

@@ -361,7 +361,7 @@ class Tracer(Attributes):
             return rule(self, args, kwargs)
         if kind is types.FunctionType:
             return self.call_function(fn, args, kwargs)
-        if calls.of_numpy(fn) and arrays.among(args, kwargs):
+        if calls.of_numpy(fn) and arrays.among(args, kwargs, (arrays.Array, Tensor)):
             return arrays.call(self, fn, args, kwargs)
         if calls.of_numpy(fn) and all(map(calls.is_data, (*args, *kwargs.values()))):
             got = fn(*args, **kwargs)
