@@ -5,6 +5,7 @@ import pytest
 
 import tocha as torch
 from tocha.backends import cpu, native
+from tocha.nn import functional as F
 from tocha.prims import loss
 
 RUNS = native.runs()
@@ -43,3 +44,19 @@ def test_a_class_of_no_probability():
     losses = RUNS["cross_entropy"]([x, target, None], _params("none"))[0]
     assert np.isposinf(losses[0]) and losses[1] == pytest.approx(np.log(99), rel=1e-6)
     assert np.isposinf(RUNS["cross_entropy"]([x, target, None], _params("none", 0.1))[0]).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rows", [1023, 1024, 5000])
+def test_likelihoods_of_many_rows(rows: int, dtype: torch.dtype) -> None:
+    x, y = torch.randn(rows, 37, dtype=dtype), torch.randint(0, 37, (rows,))
+    losses = -x.numpy().astype(float)[np.arange(rows), y.numpy()]
+    assert (F.nll_loss(x, y, reduction="none").numpy() == losses).all()
+    assert F.nll_loss(x, y).item() == pytest.approx(losses.mean(), rel=1e-5, abs=1e-6)
+    assert F.nll_loss(x, y, reduction="sum").item() == pytest.approx(losses.sum(), abs=1e-6 * np.abs(losses).sum())
+    y[7] = -100  # counts for nothing
+    assert F.nll_loss(x, y).item() == pytest.approx(np.delete(losses, 7).mean(), rel=1e-5, abs=1e-6)
+    assert F.nll_loss(x, y, reduction="none")[7] == 0
+    y[7] = 37
+    with pytest.raises(IndexError, match="out of bounds"):
+        F.nll_loss(x, y)

@@ -174,6 +174,7 @@ def row_work(rows: int, n: int) -> Any:
 
 # ---- losses
 
+_MANY_ROWS = 1024  # from which on negative log likelihoods have a kernel, with as many rows to a unit
 
 def _mse(arrays: list[Any], params: dict[str, Any]) -> Any:
     x, y = arrays
@@ -193,21 +194,46 @@ def _mse_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
 
 def _plain_targets(x: Any, target: Any, weight: Any, params: dict[str, Any]) -> bool:
     """Whether logits are rows, and every target is a class that counts."""
+    return _plain_rows(x, target, weight, params) and bool(np.max(target.view(np.uint64)) < x.shape[1])
+
+
+def _plain_rows(x: Any, target: Any, weight: Any, params: dict[str, Any]) -> bool:
+    """Whether logits are rows, each with an integer for its target, and all classes count."""
     if weight is not None or x.ndim != 2 or not x.size or not x.flags.c_contiguous or x.dtype not in FLOAT_NP:
         return False
     if target.dtype is not _INT64 or not target.flags.c_contiguous or target.shape != x.shape[:1]:
         return False
-    return bool(np.max(target.view(np.uint64)) < x.shape[1]) and not 0 <= params["ignore_index"] < x.shape[1]
+    return not 0 <= params["ignore_index"] < x.shape[1]
 
 
 def _nll(arrays: list[Any], params: dict[str, Any]) -> Any:
     """Of rows of float32 or float64, every target a class that counts."""
     x, target, weight = arrays
+    if len(target) >= _MANY_ROWS:
+        return _picked(x, target, weight, params)
     if x.dtype not in _REAL_NP or not _plain_targets(x, target, weight, params):
         return None
     losses, n = np.negative(x.reshape(-1).take(_places(x, target))), x.dtype.type(len(x))
     value = losses if params["reduction"] == "none" else losses.sum() if params["reduction"] == "sum" else losses.sum() / n
     return np.asarray(value), np.asarray(n)
+
+
+def _picked(x: Any, target: Any, weight: Any, params: dict[str, Any]) -> Any:
+    """`_nll` of many rows, which looks at the targets while it reads at them."""
+    modules, rows, reduction = native.inductor(), len(target), params["reduction"]
+    if modules is None or x.dtype not in _REAL_NP or not _plain_rows(x, target, weight, params):
+        return None
+    summed, type = reduction != "none", modules.lower.NP_TYPES[x.dtype]
+    builtin = native.kernel(("nll", x.dtype, summed), lambda: modules.rows.picked(type, summed))
+    if builtin is None:
+        return None
+    units = -(-rows // _MANY_ROWS)
+    losses, unknown = np.empty(units if summed else rows, _FLOAT64 if summed else x.dtype), np.empty(units, np.int64)
+    builtin(losses, unknown, x, target, native.remember(("nll", rows, x.shape[1]), lambda: np.array([units, 4, rows, x.shape[1]], np.int64)))
+    if unknown.any():
+        return None
+    value = losses if not summed else losses.sum() / rows if reduction == "mean" else losses.sum()
+    return np.asarray(value).astype(x.dtype, copy=False), np.asarray(x.dtype.type(rows))
 
 
 def _nll_backward(arrays: list[Any], params: dict[str, Any]) -> Any:

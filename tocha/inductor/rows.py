@@ -360,6 +360,28 @@ def cross_entropy(type: str, compute: str, smooth: bool, keep: bool = True) -> K
     return row.kernel("cross_entropy", (Param("smoothing", "f64"),) if smooth else ())
 
 
+def picked(type: str, summed: bool) -> Kernel:
+    """Minus the element at each row's target, or minus the sum of them over `_BLOCK` rows; and how many targets are no classes."""
+    unit, i, rows = Index("unit"), Index("i"), Size("rows")
+    target = Load("target", i, "i64")
+    at = convert(target, "index")
+    known = compare("ge", at, 0) & compare("lt", at, Size("n"))
+    value = Unary("neg", Load("x", i * Size("n") + select(known, at, _ZERO), type))
+    each: list[Statement] = [Accumulate("add", "strange", select(known, const(0, "i64"), const(1, "i64")))]
+    each.append(Accumulate("add", "total", convert(value, "f64")) if summed else Store("losses", i, value))
+    start = unit * _BLOCK
+    body: list[Statement] = [Declare("strange", "i64", const(0, "i64")), Assign("strange", const(0, "i64"))]
+    end: list[Statement] = [Store("unknown", unit, Read("strange", "i64"))]
+    if summed:
+        body += [Declare("total", "f64", const(0.0, "f64")), Assign("total", const(0.0, "f64"))]
+        end.append(Store("losses", unit, Read("total", "f64")))
+    body += [Loop("i", start, Binary("min", start + _BLOCK, rows), tuple(each)), *end]
+    buffers = (Buffer("losses", "f64" if summed else type), Buffer("unknown", "i64"), Buffer("x", type), Buffer("target", "i64"))
+    kernel = Kernel("picked", buffers, (), (rows, Size("n")), (Loop("unit", Size("lo"), Size("hi"), tuple(body)),))
+    verify(kernel)
+    return kernel
+
+
 def cross_entropy_backward(type: str, compute: str) -> Kernel:
     """probability * factor - all, and minus `one` at the target class."""
     row = Row({"out": type, "probability": type, "target": "i64"}, compute)
