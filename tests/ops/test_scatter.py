@@ -149,3 +149,27 @@ def test_fills_and_copies_take_int64_indices_alone(index):
         with pytest.raises(RuntimeError, match="Expected dtype int64 for index"):
             getattr(x, name)(0, index, source)
     assert x.index_add(0, index, source).sum() == 2 * len(index)
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("size", [7, 130])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+def test_index_copy_writes_in_place(dim, size, dtype):
+    x, source = (torch.randn(size, size, size).mul(3).to(dtype) for _ in range(2))
+    index = torch.randperm(size)[:5]
+    source = source.narrow(dim, 0, 5)
+    expected = x.index_copy(dim, index, source)
+    assert torch.equal(expected.index_select(dim, index), source)
+    place = x.data_ptr()
+    assert x.index_copy_(dim, index, source) is x
+    assert torch.equal(x, expected) and x.data_ptr() == place and x._version == 1
+    index[1] = index[0]
+    x.index_copy_(dim, index, source)  # the last of several stays
+    assert torch.equal(x.select(dim, int(index[0])), source.select(dim, 1))
+    index[1] = size
+    before = x.clone()
+    with pytest.raises(IndexError):
+        x.index_copy_(dim, index, source)
+    assert torch.equal(x, before)
+    with pytest.raises(RuntimeError, match="single memory location"):
+        x.index_copy_(0, torch.arange(5), x[1:6])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -18,16 +19,7 @@ from tocha.dispatch.override import INTERPRETERS, PLAIN
 from tocha.dispatch.registry import F, op
 from tocha.ops.arguments import Number, check_tensor, scalar_of, settle, wrap_dim
 from tocha.ops.creation import make
-from tocha.ops.indexing import (
-    INDEX_TYPES,
-    check_broadcast,
-    check_put,
-    check_range,
-    fill_of_mask,
-    index_tensors,
-    put,
-    read_items,
-)
+from tocha.ops.indexing import INDEX_TYPES, check_broadcast, check_put, check_range, fill_of_mask, index_tensors, put, read_items
 from tocha.ops.select import masked_fill, masked_fill_
 from tocha.prims import indexing as prims
 from tocha.prims.move import unsafe_view
@@ -179,16 +171,20 @@ def _short_scatter(name: str, combine: str) -> Any:
     return short
 
 
-def _short_index_add(input: Any, dim: Any = None, index: Any = None, source: Any = None, *more: Any) -> Tensor | None:
-    if more or dim.__class__ is not int or not _writable(input, index, source) or index._a.ndim != 1:
-        return None
-    d, i = _one_index(input, dim, index, "index_add")
-    _check_slices(input, d, i, source, "index_add")
-    check_range(i, input._a.shape[d], d, error=RuntimeError if input._a.ndim > 1 else IndexError)
-    if not native.indexing().combine_indexed("add", input._a, (i._a,), (d,), source._a, True):
-        state.run(np.add.at, input._a, (slice(None),) * d + (i._a,), source._a)
-    version_of(input).bump("index_add_")
-    return input
+def _short_slices(name: str, combine: str) -> Any:
+    def short(input: Any, dim: Any = None, index: Any = None, source: Any = None, *more: Any) -> Tensor | None:
+        if more or dim.__class__ is not int or not _writable(input, index, source) or index._a.ndim != 1:
+            return None
+        d, i = _one_index(input, dim, index, name)
+        _check_slices(input, d, i, source, name)
+        check_range(i, input._a.shape[d], d, error=RuntimeError if combine == "add" and input._a.ndim > 1 else IndexError)
+        if not native.indexing().combine_indexed(combine, input._a, (i._a,), (d,), source._a, True):
+            write = input._a.__setitem__ if combine == "put" else functools.partial(np.add.at, input._a)
+            state.run(write, (slice(None),) * d + (i._a,), source._a)
+        version_of(input).bump(name + "_")
+        return input
+
+    return short
 
 
 @op("torch method inplace strictout")
@@ -276,7 +272,7 @@ def _write_slices(input: Tensor, dim: int, index: Tensor, source: Any, accumulat
 
 
 @op("torch method inplace strictout")
-@_in_place(_short_index_add)
+@_in_place(_short_slices("index_add", "add"))
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Tensor:
     """alpha * source added to the slices at the indices (torch docs: torch.index_add)."""
     scaled = source if alpha.__class__ is int and alpha == 1 else source * _alpha(alpha, input)
@@ -290,6 +286,7 @@ def _alpha(alpha: Any, input: Tensor) -> Any:
 
 
 @op("torch method inplace strictout")
+@_in_place(_short_slices("index_copy", "put"))
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Slices at the indices replaced by source's (torch docs: torch.index_copy)."""
     return _write_slices(input, dim, index, source, False, "index_copy")
