@@ -146,3 +146,11 @@ def test_the_number_of_threads_changes_nothing() -> None:
     torch.set_num_threads(before)
     for dim, target in found:
         np.testing.assert_array_equal(target, found[dim][1])
+
+
+def test_few_short_indices_read_many_times() -> None:
+    x, index = torch.randn(300, 90), torch.tensor([5, 89, 0, 5], dtype=torch.int32)
+    for dim in (0, 1):
+        wanted = x.numpy().take(index.numpy(), dim)
+        assert (torch.index_select(x, dim, index).numpy() == wanted).all()
+        assert (torch.index_select(x.repeat(4, 4), dim, index).numpy() == x.repeat(4, 4).numpy().take(index.numpy(), dim)).all()

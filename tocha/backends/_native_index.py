@@ -164,6 +164,7 @@ def _taken(input: Any, indices: Sequence[Any], dims: Shape) -> Any:
     known = _from_front(indices, [input.shape[d] for d in dims])
     if known is None:
         return None
+    known = [i.astype(np.int64) if i.itemsize == 4 and i.size * _LINE < input.size else i for i in known]  # read many times
     source, shape, free = _fancy(input, known, dims)
     out = native_out.room(shape, input.dtype)
     return out if _move("put", shape, _plain(out, shape), source, free) else None
