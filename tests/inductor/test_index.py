@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tocha as torch
 from tocha.backends import _native_index as kernels
 from tocha.backends import native
 
