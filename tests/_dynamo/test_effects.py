@@ -390,3 +390,71 @@ def test_what_happened_before_a_graph_s_error_stays() -> None:
                 with pytest.raises(RuntimeError, match=error):
                     write(view, buffer, log)
                 assert buffer.tolist() == [1, 1] and view.tolist() == [1, 1] and log == ["before"]
+
+
+class Ordered(collections.OrderedDict):  # as libraries write outputs of models
+    def __getitem__(self, key: Any) -> Any:
+        return [*self.values()][key] if isinstance(key, int) else super().__getitem__(key)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, value)
+        super().__setattr__(name, value)
+
+
+class Watched:
+    """Every way in which a class of the program's has a say when attributes and items change."""
+
+    def __init__(self) -> None:
+        vars(self).update(log=[], _size=1, items=Noting())
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.log.append(name)
+        object.__setattr__(self, name, value)
+
+    @property
+    def size(self) -> Any:
+        return self._size
+
+    @size.deleter
+    def size(self) -> None:
+        self.log.append("deleted")
+        self._size = 0
+
+    @property
+    def fixed(self) -> int:
+        return 3
+
+
+class Noting(list):
+    noted = 0
+
+    def append(self, item: Any) -> None:
+        self.noted += 1
+        super().append(item)
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    value: Any = 1
+
+
+def test_classes_that_have_a_say_in_writes() -> None:
+    def watched(x: Any, w: Any) -> Any:
+        w.kept = x * 2
+        del w.size
+        w.items.append(x.shape[0])
+        w.items.append(2)
+        try:
+            del w.fixed
+        except AttributeError as error:
+            return w.kept + w.size + len(w.items), str(error)
+
+    def ordered(x: Any, frozen: Any) -> Any:
+        out = Ordered(a=x * 2)
+        out.b = x + 1
+        object.__setattr__(frozen, "value", x.sum())
+        return out[0] + frozen.value, list(out), out
+
+    for _ in range(2):
+        helpers.check(watched, X, Watched(), graphs=None, calls=3)
+    helpers.check(ordered, X, Frozen(), calls=3)

@@ -442,18 +442,25 @@ class Attributes(Interpreter):
 
     def set_plainly(self, obj: Any, name: str, value: Any) -> None:
         """object.__setattr__."""
+        if not self._by_descriptor(obj, name, "set", value):
+            self._store(obj, name, value)
+
+    def _by_descriptor(self, obj: Any, name: str, how: str, *value: Any) -> bool:
+        """Have the class's property or other descriptor "set" or "delete" an attribute; False if it has none."""
         found = calls.lookup(type(obj), name)
         if isinstance(found, property):
-            if found.fset is None:
-                raise AttributeError(f"property '{name}' of '{type(obj).__name__}' object has no setter")
-            self.nested(found.fset, (obj, value))
-        elif found is not None and hasattr(type(found), "__set__") and not isinstance(found, _SLOTS):
-            putter = self.special(found, "__set__")
-            if putter is None:
-                raise Break(f"a descriptor of class {type(found).__name__} is set")
-            self.nested(putter, (self.world.enter(found, self._class_part(obj, name)), obj, value))
+            function, missing = (found.fset, "setter") if how == "set" else (found.fdel, "deleter")
+            if function is None:
+                raise AttributeError(f"property '{name}' of '{type(obj).__name__}' object has no {missing}")
+            self.nested(function, (obj, *value))
+        elif found is not None and hasattr(type(found), f"__{how}__") and not isinstance(found, _SLOTS):
+            method = self.special(found, f"__{how}__")
+            if method is None:
+                raise Break(f"{how} by a descriptor of class {type(found).__name__}")
+            self.nested(method, (self.world.enter(found, self._class_part(obj, name)), obj, *value))
         else:
-            self._store(obj, name, value)
+            return False
+        return True
 
     def _store(self, obj: Any, name: str, value: Any) -> None:
         source = self.world.source_of(obj)
@@ -483,6 +490,8 @@ class Attributes(Interpreter):
             calls.lookup(kind, "__delattr__"), types.FunctionType
         ):
             raise Break(f"an attribute of a {kind.__name__} is deleted")
+        if self._by_descriptor(obj, name, "delete"):
+            return
         if self.world.source_of(obj) is None:
             delattr(obj, name)
         elif id(obj) in self.world.viewed:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tocha._dynamo import calls
 from tocha._dynamo import guards as g
 from tocha._dynamo.arrays import Array, on_memory
 from tocha._dynamo.frame import NULL, Frame
@@ -29,6 +30,7 @@ from tocha._dynamo.tracer import Inlined
 from tocha._dynamo.world import _IDENTICAL, DELETED, ITERATORS, Unentered, World, changed, is_bound
 from tocha.device import Size, device
 from tocha.dispatch.override import PLAIN, alias_as
+from tocha.nn import Module
 from tocha.tensor import Tensor
 
 _BASES = (object, dict, list, tuple, collections.OrderedDict, BaseException, Exception)
@@ -289,6 +291,9 @@ class Rebuilder:
                 later.append(f"{target}.pop({name!r}, None)" if value is DELETED else f"{target}[{name!r}] = {self.value(value)}")
             elif value is DELETED:
                 later.append(f"del {target}.{name}")
+            elif isinstance(calls.lookup(type(known.real), "__setattr__"), types.FunctionType):  # which has run in the trace
+                put = calls.MODULE_SETATTR if isinstance(known.real, Module) else object.__setattr__
+                later.append(f"{self.constants.name(put)}({target}, {name!r}, {self.value(value)})")
             else:
                 later.append(f"{target}.{name} = {self.value(value)}")
         self.lines += later
@@ -346,6 +351,9 @@ def _method(r: Rebuilder, v: types.MethodType) -> str:
 
 
 def _builtin_method(r: Rebuilder, v: Any) -> str:
+    if isinstance(calls.lookup(type(v.__self__), v.__name__), types.FunctionType):  # `super` found it
+        found = next(f for c in type(v.__self__).__mro__ if isinstance(f := vars(c).get(v.__name__), types.MethodDescriptorType))
+        return r._let(v, f"{r.constants.name(found)}.__get__({r.value(v.__self__)})")
     return r._let(v, f"{r.value(v.__self__)}.{v.__name__}")
 
 

@@ -299,7 +299,7 @@ class Tracer(Attributes):
             return self.nested(method, (value,))
         if self.opaque(value):
             raise Break(f"iteration over a {type(value).__name__}")
-        if self.of_program(value, "__getitem__") is not None and not isinstance(value, Tensor):
+        if calls.lookup(type(value), "__iter__") is None and self.special(value, "__getitem__") is not None:
             return self.nested(library.by_position, (value,))
         return iter(value)
 
