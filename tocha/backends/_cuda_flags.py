@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from tocha.backends import cuda
-from tocha.backends._cuda_products import matmul
+from tocha.backends import _cuda_products, cuda
 
-_FLASH, _MEMORY_EFFICIENT, _MATH, _CUDNN = "flash", "mem_efficient", "math", "cudnn"
-_sdp = {_FLASH: True, _MEMORY_EFFICIENT: True, _MATH: True, _CUDNN: True}
+#: Kinds of attention kernels, and whether they are allowed.
+_sdp = dict.fromkeys(("flash", "mem_efficient", "math", "cudnn"), True)
 
 
 class Matmul:
@@ -27,7 +27,7 @@ class Matmul:
         self._tf32 = False
 
     def __call__(self, a: Any, b: Any, out: Any = None) -> Any:
-        return matmul(a, b, out)
+        return _cuda_products.matmul(a, b, out)
 
     @property
     def allow_tf32(self) -> bool:
@@ -51,62 +51,36 @@ class Matmul:
         self.allow_tf32 = value == "tf32"
 
 
-class Flags:
-    """The table of names."""
+matmul = Matmul()
 
-    matmul = Matmul()
 
-    @staticmethod
-    def is_built() -> bool:
-        """Whether CUDA can be used here, given CuPy and a device."""
-        return cuda.cupy is not None
+def is_built() -> bool:
+    """Whether CUDA can be used here, given CuPy and a device."""
+    return cuda.cupy is not None
 
-    @staticmethod
-    def flash_sdp_enabled() -> bool:
-        return _sdp[_FLASH]
 
-    @staticmethod
-    def enable_flash_sdp(enabled: bool) -> None:
-        _sdp[_FLASH] = bool(enabled)
+def _enable_sdp(kind: str, enabled: bool) -> None:
+    _sdp[kind] = bool(enabled)
 
-    @staticmethod
-    def mem_efficient_sdp_enabled() -> bool:
-        return _sdp[_MEMORY_EFFICIENT]
 
-    @staticmethod
-    def enable_mem_efficient_sdp(enabled: bool) -> None:
-        _sdp[_MEMORY_EFFICIENT] = bool(enabled)
+for _kind in _sdp:
+    globals()[f"{_kind}_sdp_enabled"] = functools.partial(_sdp.__getitem__, _kind)
+    globals()[f"enable_{_kind}_sdp"] = functools.partial(_enable_sdp, _kind)
 
-    @staticmethod
-    def math_sdp_enabled() -> bool:
-        return _sdp[_MATH]
 
-    @staticmethod
-    def enable_math_sdp(enabled: bool) -> None:
-        _sdp[_MATH] = bool(enabled)
+def preferred_linalg_library(backend: Any = None) -> str:
+    """cuSOLVER, through CuPy."""
+    return "cusolver"
 
-    @staticmethod
-    def cudnn_sdp_enabled() -> bool:
-        return _sdp[_CUDNN]
 
-    @staticmethod
-    def enable_cudnn_sdp(enabled: bool) -> None:
-        _sdp[_CUDNN] = bool(enabled)
-
-    @staticmethod
-    def preferred_linalg_library(backend: Any = None) -> str:
-        """cuSOLVER, through CuPy."""
-        return "cusolver"
-
-    @staticmethod
-    @contextlib.contextmanager
-    def sdp_kernel(
-        enable_flash: bool = True, enable_math: bool = True, enable_mem_efficient: bool = True, enable_cudnn: bool = True
-    ) -> Iterator[None]:
-        """A context with these kinds of attention kernels allowed; there is one kernel, so that it changes nothing else."""
-        held = dict(_sdp)
-        _sdp.update({_FLASH: enable_flash, _MATH: enable_math, _MEMORY_EFFICIENT: enable_mem_efficient, _CUDNN: enable_cudnn})
-        try:
-            yield
-        finally:
-            _sdp.update(held)
+@contextlib.contextmanager
+def sdp_kernel(
+    enable_flash: bool = True, enable_math: bool = True, enable_mem_efficient: bool = True, enable_cudnn: bool = True
+) -> Iterator[None]:
+    """A context with these kinds of attention kernels allowed; there is one kernel, so that it changes nothing else."""
+    held = dict(_sdp)
+    _sdp.update(flash=enable_flash, math=enable_math, mem_efficient=enable_mem_efficient, cudnn=enable_cudnn)
+    try:
+        yield
+    finally:
+        _sdp.update(held)

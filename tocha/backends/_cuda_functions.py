@@ -1,4 +1,4 @@
-"""What CuPy lacks, or means differently, under the names of the CPU namespace.
+"""What CuPy lacks, or means differently, under the names of the CPU namespace: `cuda.NAME` finds these before CuPy's.
 
 Importing this file needs no CuPy: its functions ask for it when they run. Functions that copy through the host say so.
 """
@@ -67,289 +67,298 @@ def _scaled(name: str, order: int) -> Callable[..., Any]:
     return function
 
 
-class Functions:
-    """The table itself; `cuda.NAME` finds these before CuPy's."""
+# ---- running kernels
 
-    # ---- running kernels
+run_prim, run_rule = _cuda_rules.run_prim, _cuda_rules.run_rule
 
-    run_prim, run_rule = staticmethod(_cuda_rules.run_prim), staticmethod(_cuda_rules.run_rule)
 
-    # ---- reductions, always called with axis= and keepdims=
+# ---- reductions, always called with axis= and keepdims=
 
-    @staticmethod
-    def add_reduce(a: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
-        if axis == ():
-            return a.astype(a.dtype if dtype is None else dtype)
-        return a.sum(axis=axis, keepdims=keepdims, dtype=a.dtype if dtype is None else dtype)
 
-    @staticmethod
-    def reduce_mul(a: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
-        if axis == ():
-            return a.astype(a.dtype if dtype is None else dtype)
-        return a.prod(axis=axis, keepdims=keepdims, dtype=a.dtype if dtype is None else dtype)
+def add_reduce(a: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
+    if axis == ():
+        return a.astype(a.dtype if dtype is None else dtype)
+    return a.sum(axis=axis, keepdims=keepdims, dtype=a.dtype if dtype is None else dtype)
 
-    @staticmethod
-    def max_reduce(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return a.copy() if axis == () else a.max(axis=axis, keepdims=keepdims)
 
-    @staticmethod
-    def min_reduce(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return a.copy() if axis == () else a.min(axis=axis, keepdims=keepdims)
+def reduce_mul(a: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
+    if axis == ():
+        return a.astype(a.dtype if dtype is None else dtype)
+    return a.prod(axis=axis, keepdims=keepdims, dtype=a.dtype if dtype is None else dtype)
 
-    @staticmethod
-    def reduce_or(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return a.astype(bool) if axis == () else a.any(axis=axis, keepdims=keepdims)
 
-    @staticmethod
-    def reduce_and(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        return a.astype(bool) if axis == () else a.all(axis=axis, keepdims=keepdims)
+def max_reduce(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return a.copy() if axis == () else a.max(axis=axis, keepdims=keepdims)
 
-    @staticmethod
-    def total(a: Any, dim: tuple[int, ...], keepdim: bool) -> Any:
-        """The sum over `dim`."""
-        return Functions.add_reduce(a, dim, keepdim)
 
-    @staticmethod
-    def keeping_range(function: Callable[..., Any], x: Any, *args: Any) -> Any:
-        """`function(xp, x, *args)`. Whether squares left float32's range isn't looked at: that would wait for the device."""
-        return function(cuda, x, *args)
+def min_reduce(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return a.copy() if axis == () else a.min(axis=axis, keepdims=keepdims)
 
-    reduce_add, reduce_max, reduce_min = add_reduce, max_reduce, min_reduce
 
-    # ---- arrays of types that CuPy only stores
+def reduce_or(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return a.astype(bool) if axis == () else a.any(axis=axis, keepdims=keepdims)
 
-    @staticmethod
-    def empty(shape: Any, dtype: Any = float) -> Any:
-        kind = np.dtype(dtype)
-        return cupy.empty(shape, _BYTES[kind]).view(kind) if kind in _BYTES else cupy.empty(shape, kind)
 
-    @staticmethod
-    def zeros(shape: Any, dtype: Any = float) -> Any:
-        kind = np.dtype(dtype)
-        return cupy.zeros(shape, _BITS[kind]).view(kind) if kind in _BITS else cupy.zeros(shape, kind)
+def reduce_and(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return a.astype(bool) if axis == () else a.all(axis=axis, keepdims=keepdims)
 
-    @staticmethod
-    def full(shape: Any, value: Any, dtype: Any = None) -> Any:
-        kind = np.asarray(value).dtype if dtype is None else np.dtype(dtype)
-        if kind not in _BITS:
-            return cupy.full(shape, value, kind)
-        return cupy.full(shape, np.asarray(value).astype(kind).view(_BITS[kind])[()], _BITS[kind]).view(kind)
 
-    @staticmethod
-    def ones(shape: Any, dtype: Any = float) -> Any:
-        return Functions.full(shape, 1, dtype)
+def total(a: Any, dim: tuple[int, ...], keepdim: bool) -> Any:
+    """The sum over `dim`."""
+    return add_reduce(a, dim, keepdim)
 
-    @staticmethod
-    def filled(shape: Any, dtype: Any, value: Any, index: int | None) -> Any:
-        """A new array of one value on device `index`, uninitialised if the value is None."""
-        with cuda.on(index):
-            return Functions.empty(shape, dtype) if value is None else Functions.full(shape, value, dtype)
 
-    @staticmethod
-    def made_on_host(function: Callable[..., Any], shape: Any, dtype: Any, index: int | None, *args: Any) -> Any:
-        """The array that `function(shape, dtype, *args)` makes by NumPy, copied to device `index`."""
-        return cuda.from_host(function(shape, dtype, *args), index)
+def keeping_range(function: Callable[..., Any], x: Any, *args: Any) -> Any:
+    """`function(xp, x, *args)`. Whether squares left float32's range isn't looked at: that would wait for the device."""
+    return function(cuda, x, *args)
 
-    @staticmethod
-    def overwrite(target: Any, at_once: bool, function: Callable[..., Any], *args: Any) -> None:
-        """Fill an array with values that `function(count, dtype, dense, *args)` makes by NumPy, in the order of its memory."""
-        ordered, values = values_for(target, function, args)
-        cuda.store(ordered, cuda.from_host(values, target.device.id))
 
-    @staticmethod
-    def where(condition: Any, input: Any, other: Any) -> Any:
-        """CuPy's has no loop for bfloat16: its bits are chosen instead."""
-        kind = next((x.dtype for x in (input, other) if getattr(x, "dtype", None) in _BITS), None)
-        if kind is None:
-            return cupy.where(condition, input, other)
-        return cupy.where(condition, _as_bits(input, kind), _as_bits(other, kind)).view(kind)
+reduce_add, reduce_max, reduce_min = add_reduce, max_reduce, min_reduce
 
-    @staticmethod
-    def converted(a: Any, dtype: Any) -> Any:
-        """The values as another type, in memory of their own."""
-        return a.copy() if a.dtype == dtype else Functions.cast(a, dtype)
 
-    @staticmethod
-    def cast(a: Any, dtype: Any) -> Any:
-        """The values as another type. Through float32 where an exotic type takes part; float8 is made on the host."""
-        have = a.dtype
-        if have == dtype:
-            return a
-        if not isinstance(a, cupy.ndarray):  # a NumPy scalar standing for a 0-d tensor of the CPU
-            return a.astype(dtype)
-        if have in _BYTES:
-            table = cupy.asarray(np.arange(256, dtype=np.uint8).view(have).astype(np.float32))
-            return Functions.cast(table[a.view(np.uint8).astype(np.int32)], dtype)
-        if dtype in _BYTES:
-            values = cuda.to_host(a if have.kind == "f" else a.astype(_FLOAT32))
-            return cuda.from_host(cpu.cast(values, dtype), a.device.id)
-        if (have in _BITS and dtype != _FLOAT32) or (dtype in _BITS and have != _FLOAT32):
-            return a.astype(_FLOAT32).astype(dtype)
+# ---- arrays of types that CuPy only stores
+
+
+def empty(shape: Any, dtype: Any = float) -> Any:
+    kind = np.dtype(dtype)
+    return cupy.empty(shape, _BYTES[kind]).view(kind) if kind in _BYTES else cupy.empty(shape, kind)
+
+
+def zeros(shape: Any, dtype: Any = float) -> Any:
+    kind = np.dtype(dtype)
+    return cupy.zeros(shape, _BITS[kind]).view(kind) if kind in _BITS else cupy.zeros(shape, kind)
+
+
+def full(shape: Any, value: Any, dtype: Any = None) -> Any:
+    kind = np.asarray(value).dtype if dtype is None else np.dtype(dtype)
+    if kind not in _BITS:
+        return cupy.full(shape, value, kind)
+    return cupy.full(shape, np.asarray(value).astype(kind).view(_BITS[kind])[()], _BITS[kind]).view(kind)
+
+
+def ones(shape: Any, dtype: Any = float) -> Any:
+    return full(shape, 1, dtype)
+
+
+def filled(shape: Any, dtype: Any, value: Any, index: int | None) -> Any:
+    """A new array of one value on device `index`, uninitialised if the value is None."""
+    with cuda.on(index):
+        return empty(shape, dtype) if value is None else full(shape, value, dtype)
+
+
+def made_on_host(function: Callable[..., Any], shape: Any, dtype: Any, index: int | None, *args: Any) -> Any:
+    """The array that `function(shape, dtype, *args)` makes by NumPy, copied to device `index`."""
+    return cuda.from_host(function(shape, dtype, *args), index)
+
+
+def overwrite(target: Any, at_once: bool, function: Callable[..., Any], *args: Any) -> None:
+    """Fill an array with values that `function(count, dtype, dense, *args)` makes by NumPy, in the order of its memory."""
+    ordered, values = values_for(target, function, args)
+    cuda.store(ordered, cuda.from_host(values, target.device.id))
+
+
+def where(condition: Any, input: Any, other: Any) -> Any:
+    """CuPy's has no loop for bfloat16: its bits are chosen instead."""
+    kind = next((x.dtype for x in (input, other) if getattr(x, "dtype", None) in _BITS), None)
+    if kind is None:
+        return cupy.where(condition, input, other)
+    return cupy.where(condition, _as_bits(input, kind), _as_bits(other, kind)).view(kind)
+
+
+def converted(a: Any, dtype: Any) -> Any:
+    """The values as another type, in memory of their own."""
+    return a.copy() if a.dtype == dtype else cast(a, dtype)
+
+
+def cast(a: Any, dtype: Any) -> Any:
+    """The values as another type. Through float32 where an exotic type takes part; float8 is made on the host."""
+    have = a.dtype
+    if have == dtype:
+        return a
+    if not isinstance(a, cupy.ndarray):  # a NumPy scalar standing for a 0-d tensor of the CPU
         return a.astype(dtype)
+    if have in _BYTES:
+        table = cupy.asarray(np.arange(256, dtype=np.uint8).view(have).astype(np.float32))
+        return cast(table[a.view(np.uint8).astype(np.int32)], dtype)
+    if dtype in _BYTES:
+        values = cuda.to_host(a if have.kind == "f" else a.astype(_FLOAT32))
+        return cuda.from_host(cpu.cast(values, dtype), a.device.id)
+    if (have in _BITS and dtype != _FLOAT32) or (dtype in _BITS and have != _FLOAT32):
+        return a.astype(_FLOAT32).astype(dtype)
+    return a.astype(dtype)
 
-    # ---- memory
 
-    @staticmethod
-    def may_share_memory(a: Any, b: Any) -> bool:
-        """Whether the stretches of memory that two arrays span overlap. CuPy's refuses types that it only stores."""
-        if a.__class__ is not b.__class__ or not a.size or not b.size:
-            return False
-        x, y = a.data.mem, b.data.mem
-        if x.ptr + x.size <= y.ptr or y.ptr + y.size <= x.ptr:
-            return False
-        (low, high), (other_low, other_high) = _span(a), _span(b)
-        return low < other_high and other_low < high
+# ---- memory
 
-    # ---- reading and writing at indices
 
-    @staticmethod
-    def check_index(index: Any, size: int) -> None:
-        """CuPy wraps indices outside an array around. A kernel notes one here, without waiting for it; the next copy to
-        the host or synchronisation raises IndexError, as torch's asserts on the device do."""
-        if index.size:
-            FAULTS.look(index, -size, size)
-
-    @staticmethod
-    def check_classes(target: Any, count: int) -> None:
-        """IndexError, sooner or later, unless every target is one of `count` classes."""
-        Functions.check_range(target, count)
-
-    @staticmethod
-    def check_rows(indices: Any, name: str, rows: int) -> None:
-        """IndexError, sooner or later, unless every index is one of `rows` rows."""
-        Functions.check_range(indices, rows)
-
-    @staticmethod
-    def check_range(index: Any, size: int, dim: int = 0, negative: bool = False, error: type[Exception] = IndexError) -> None:
-        """IndexError, sooner or later, unless every index lies in a dimension of `size` elements; `negative` ones may count from its end."""
-        if index.size:
-            FAULTS.look(index, -size if negative else 0, size)
-
-    @staticmethod
-    def take(a: Any, indices: Any, axis: int) -> Any:
-        Functions.check_index(indices, a.shape[axis])
-        return cupy.take(a, indices, axis=axis)
-
-    @staticmethod
-    def put_along_axis(a: Any, indices: Any, values: Any, axis: int) -> None:
-        grid = [cupy.arange(n).reshape((-1,) + (1,) * (a.ndim - d - 1)) for d, n in enumerate(a.shape)]
-        grid[axis] = indices
-        a[tuple(grid)] = values
-
-    @staticmethod
-    def combine_at(name: str, flat: Any, positions: Any, values: Any) -> None:
-        """`flat[positions] = name(flat[positions], values)` one after the other, on arrays of one dimension. Products,
-        and sums on types without atomic operations, are rare: products go through the host."""
-        kind = flat.dtype
-        if values.dtype != kind:
-            values = values.astype(kind)
-        if name == "logical_or":
-            flat[positions[values]] = True
-        elif kind.kind == "c" and name == "add":
-            parts = flat.real, flat.imag
-            Functions.combine_at(name, parts[0], positions, values.real)
-            Functions.combine_at(name, parts[1], positions, values.imag)
-        elif kind.kind == "f" and name in ("maximum", "minimum") and kind.itemsize >= 4:
-            _extreme_at(name, flat, positions, values)
-        elif kind in _ATOMIC.get(name, ()):
-            getattr(cupy, name).at(flat, positions, values)
-        elif name in _ATOMIC and kind.kind in "biu":
-            wide = flat.astype(np.int64)
-            Functions.combine_at(name, wide, positions, values.astype(np.int64))
-            flat[...] = wide.astype(kind)
-        elif name in _ATOMIC:
-            wide = flat.astype(_FLOAT32)
-            Functions.combine_at(name, wide, positions, values.astype(_FLOAT32))
-            flat[...] = wide.astype(kind)
-        else:
-            host = cuda.to_host(flat)
-            getattr(np, name).at(host, cuda.to_host(positions), cuda.to_host(cupy.broadcast_to(values, positions.shape)))
-            flat[...] = cuda.from_host(host, flat.device.id)
-
-    combine_along = combine_indexed = add_rows = resampled = staticmethod(no_kernel)
-
-    # ---- values
-
-    @staticmethod
-    def float_to_int(a: Any, dtype: Any) -> Any:
-        """Floats as integers, through the types that torch's kernels go through: those end at their limits, narrow ones wrap around."""
-        through = _THROUGH.get(dtype.name)
-        return cuda.cast(a, dtype) if through is None else cuda.cast(a, np.dtype(through)).astype(dtype)
-
-    logical_not, logical_and = staticmethod(_of_truth("logical_not")), staticmethod(_of_truth("logical_and"))
-    logical_or, logical_xor = staticmethod(_of_truth("logical_or")), staticmethod(_of_truth("logical_xor"))
-    i0e, i1e = staticmethod(_scaled("i0", 0)), staticmethod(_scaled("i1", 1))
-    k0e, k1e = staticmethod(_scaled("k0", 0)), staticmethod(_scaled("k1", 1))
-
-    # ---- order and scans
-
-    @staticmethod
-    def extreme_places(a: Any, k: int, axis: int, largest: bool) -> Any:
-        """Where the k largest (or smallest) elements along an axis are, in any order."""
-        n = a.shape[axis]
-        found = cupy.argpartition(a, n - k if largest else k - 1, axis=axis)
-        return found[(slice(None),) * axis + (slice(n - k, n) if largest else slice(0, k),)]
-
-    @staticmethod
-    def lexsort(keys: Sequence[Any]) -> Any:
-        """CuPy's takes one array of keys."""
-        return cupy.lexsort(cupy.stack(tuple(keys)))
-
-    @staticmethod
-    def scan(name: str, a: Any, axis: int, dtype: Any = None) -> Any:
-        """The function's `accumulate`. Those CuPy has no kernel for double the span in each of log n steps."""
-        if dtype is not None:
-            a = a.astype(dtype, copy=False)
-        if name in ("add", "multiply"):
-            return (cupy.cumsum if name == "add" else cupy.cumprod)(a, axis=axis, dtype=a.dtype)
-        combine: Callable[..., Any] = getattr(cuda, name)
-        out = a.copy()
-        lead = (slice(None),) * (axis % a.ndim)
-        step, n = 1, a.shape[axis]
-        while step < n:
-            joined = combine(out[(*lead, slice(0, n - step))], out[(*lead, slice(step, n))])
-            out[(*lead, slice(step, n))] = joined
-            step *= 2
-        return out
-
-    @staticmethod
-    def reduce_runs(rows: Any, starts: Any) -> Any:
-        """Sums over runs of rows that begin at `starts`."""
-        return cupy.add.reduceat(rows, starts, axis=0)
-
-    # ---- losses and products
-
-    cross_entropy = cross_entropy_backward = staticmethod(no_kernel)
-    convolve = convolve_input = convolve_weight = staticmethod(no_kernel)
-    require, truth = staticmethod(_cpu_checks.require), staticmethod(bool)
-
-    @staticmethod
-    def pieces(count: int, bytes_each: int) -> list[slice]:
-        """`range(count)` in one piece, unless its working memory is more than a GPU has to spare."""
-        return cut(count, bytes_each, 16 << 30)
-
-    @staticmethod
-    def shifts_pay() -> bool:
-        """Whether a call for every tap of a convolution's kernel costs less than gathering columns: at 10 µs a call, no (on an H200
-        columns take 0.2 to 0.8 of the time)."""
+def may_share_memory(a: Any, b: Any) -> bool:
+    """Whether the stretches of memory that two arrays span overlap. CuPy's refuses types that it only stores."""
+    if a.__class__ is not b.__class__ or not a.size or not b.size:
         return False
+    x, y = a.data.mem, b.data.mem
+    if x.ptr + x.size <= y.ptr or y.ptr + y.size <= x.ptr:
+        return False
+    (low, high), (other_low, other_high) = _span(a), _span(b)
+    return low < other_high and other_low < high
 
-    # ---- host and device
 
-    @staticmethod
-    def on_host(function: Callable[..., Any], *arrays: Any, **params: Any) -> Any:
-        """The kernel `function(xp, *arrays, **params)` run by NumPy on copies, its results copied back."""
-        got = cpu.quiet.run(function, cpu, *[None if a is None else cuda.to_host(a) for a in arrays], **params)
-        return tuple(map(cuda.from_host, got)) if isinstance(got, tuple) else cuda.from_host(got)
+# ---- reading and writing at indices
 
-    # ---- special functions without a CuPy version
 
-    @staticmethod
-    def airy(x: Any) -> tuple[Any, ...]:
-        """Copies through the host."""
-        import scipy.special
+def check_index(index: Any, size: int) -> None:
+    """CuPy wraps indices outside an array around. A kernel notes one here, without waiting for it; the next copy to
+    the host or synchronisation raises IndexError, as torch's asserts on the device do."""
+    if index.size:
+        FAULTS.look(index, -size, size)
 
-        return tuple(cuda.from_host(np.asarray(part), x.device.id) for part in scipy.special.airy(cuda.to_host(x)))
+
+def check_classes(target: Any, count: int) -> None:
+    """IndexError, sooner or later, unless every target is one of `count` classes."""
+    check_range(target, count)
+
+
+def check_rows(indices: Any, name: str, rows: int) -> None:
+    """IndexError, sooner or later, unless every index is one of `rows` rows."""
+    check_range(indices, rows)
+
+
+def check_range(index: Any, size: int, dim: int = 0, negative: bool = False, error: type[Exception] = IndexError) -> None:
+    """IndexError, sooner or later, unless every index lies in a dimension of `size` elements; `negative` ones may count from its end."""
+    if index.size:
+        FAULTS.look(index, -size if negative else 0, size)
+
+
+def take(a: Any, indices: Any, axis: int) -> Any:
+    check_index(indices, a.shape[axis])
+    return cupy.take(a, indices, axis=axis)
+
+
+def put_along_axis(a: Any, indices: Any, values: Any, axis: int) -> None:
+    grid = [cupy.arange(n).reshape((-1,) + (1,) * (a.ndim - d - 1)) for d, n in enumerate(a.shape)]
+    grid[axis] = indices
+    a[tuple(grid)] = values
+
+
+def combine_at(name: str, flat: Any, positions: Any, values: Any) -> None:
+    """`flat[positions] = name(flat[positions], values)` one after the other, on arrays of one dimension. Products,
+    and sums on types without atomic operations, are rare: products go through the host."""
+    kind = flat.dtype
+    if values.dtype != kind:
+        values = values.astype(kind)
+    if name == "logical_or":
+        flat[positions[values]] = True
+    elif kind.kind == "c" and name == "add":
+        parts = flat.real, flat.imag
+        combine_at(name, parts[0], positions, values.real)
+        combine_at(name, parts[1], positions, values.imag)
+    elif kind.kind == "f" and name in ("maximum", "minimum") and kind.itemsize >= 4:
+        _extreme_at(name, flat, positions, values)
+    elif kind in _ATOMIC.get(name, ()):
+        getattr(cupy, name).at(flat, positions, values)
+    elif name in _ATOMIC and kind.kind in "biu":
+        wide = flat.astype(np.int64)
+        combine_at(name, wide, positions, values.astype(np.int64))
+        flat[...] = wide.astype(kind)
+    elif name in _ATOMIC:
+        wide = flat.astype(_FLOAT32)
+        combine_at(name, wide, positions, values.astype(_FLOAT32))
+        flat[...] = wide.astype(kind)
+    else:
+        host = cuda.to_host(flat)
+        getattr(np, name).at(host, cuda.to_host(positions), cuda.to_host(cupy.broadcast_to(values, positions.shape)))
+        flat[...] = cuda.from_host(host, flat.device.id)
+
+
+combine_along = combine_indexed = add_rows = resampled = no_kernel
+
+
+# ---- values
+
+
+def float_to_int(a: Any, dtype: Any) -> Any:
+    """Floats as integers, through the types that torch's kernels go through: those end at their limits, narrow ones wrap around."""
+    through = _THROUGH.get(dtype.name)
+    return cuda.cast(a, dtype) if through is None else cuda.cast(a, np.dtype(through)).astype(dtype)
+
+
+logical_not, logical_and = _of_truth("logical_not"), _of_truth("logical_and")
+logical_or, logical_xor = _of_truth("logical_or"), _of_truth("logical_xor")
+i0e, i1e = _scaled("i0", 0), _scaled("i1", 1)
+k0e, k1e = _scaled("k0", 0), _scaled("k1", 1)
+
+
+# ---- order and scans
+
+
+def extreme_places(a: Any, k: int, axis: int, largest: bool) -> Any:
+    """Where the k largest (or smallest) elements along an axis are, in any order."""
+    n = a.shape[axis]
+    found = cupy.argpartition(a, n - k if largest else k - 1, axis=axis)
+    return found[(slice(None),) * axis + (slice(n - k, n) if largest else slice(0, k),)]
+
+
+def lexsort(keys: Sequence[Any]) -> Any:
+    """CuPy's takes one array of keys."""
+    return cupy.lexsort(cupy.stack(tuple(keys)))
+
+
+def scan(name: str, a: Any, axis: int, dtype: Any = None) -> Any:
+    """The function's `accumulate`. Those CuPy has no kernel for double the span in each of log n steps."""
+    if dtype is not None:
+        a = a.astype(dtype, copy=False)
+    if name in ("add", "multiply"):
+        return (cupy.cumsum if name == "add" else cupy.cumprod)(a, axis=axis, dtype=a.dtype)
+    combine: Callable[..., Any] = getattr(cuda, name)
+    out = a.copy()
+    lead = (slice(None),) * (axis % a.ndim)
+    step, n = 1, a.shape[axis]
+    while step < n:
+        joined = combine(out[(*lead, slice(0, n - step))], out[(*lead, slice(step, n))])
+        out[(*lead, slice(step, n))] = joined
+        step *= 2
+    return out
+
+
+def reduce_runs(rows: Any, starts: Any) -> Any:
+    """Sums over runs of rows that begin at `starts`."""
+    return cupy.add.reduceat(rows, starts, axis=0)
+
+
+# ---- losses and products
+
+cross_entropy = cross_entropy_backward = no_kernel
+convolve = convolve_input = convolve_weight = no_kernel
+require, truth = _cpu_checks.require, bool
+
+
+def pieces(count: int, bytes_each: int) -> list[slice]:
+    """`range(count)` in one piece, unless its working memory is more than a GPU has to spare."""
+    return cut(count, bytes_each, 16 << 30)
+
+
+def shifts_pay() -> bool:
+    """Whether a call for every tap of a convolution's kernel costs less than gathering columns: at 10 µs a call, no (on an H200
+    columns take 0.2 to 0.8 of the time)."""
+    return False
+
+
+# ---- host and device
+
+
+def on_host(function: Callable[..., Any], *arrays: Any, **params: Any) -> Any:
+    """The kernel `function(xp, *arrays, **params)` run by NumPy on copies, its results copied back."""
+    got = cpu.quiet.run(function, cpu, *[None if a is None else cuda.to_host(a) for a in arrays], **params)
+    return tuple(map(cuda.from_host, got)) if isinstance(got, tuple) else cuda.from_host(got)
+
+
+# ---- special functions without a CuPy version
+
+
+def airy(x: Any) -> tuple[Any, ...]:
+    """Copies through the host."""
+    import scipy.special
+
+    return tuple(cuda.from_host(np.asarray(part), x.device.id) for part in scipy.special.airy(cuda.to_host(x)))
 
 
 def _span(a: Any) -> tuple[int, int]:
@@ -361,7 +370,7 @@ def _span(a: Any) -> tuple[int, int]:
 
 def _as_bits(x: Any, kind: Any) -> Any:
     if isinstance(x, cupy.ndarray):
-        return bits(x if x.dtype == kind else Functions.cast(x, kind))
+        return bits(x if x.dtype == kind else cast(x, kind))
     return np.asarray(x).astype(kind).view(_BITS[kind])[()]
 
 

@@ -73,10 +73,10 @@ def __getattr__(attribute: str) -> Any:
         raise AttributeError(attribute)
     from tocha.backends import _cuda_flags, _cuda_functions
 
-    if attribute in vars(_cuda_functions.Functions):
-        found = getattr(_cuda_functions.Functions, attribute)
-    elif attribute in vars(_cuda_flags.Flags):
-        found = getattr(_cuda_flags.Flags, attribute)
+    if attribute in vars(_cuda_functions):
+        found = getattr(_cuda_functions, attribute)
+    elif attribute in vars(_cuda_flags):
+        found = getattr(_cuda_flags, attribute)
     elif cupy is None:
         raise AttributeError(attribute)
     elif hasattr(cupy, spelled := _SPELLING.get(attribute, attribute)):
