@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import math
 import threading
 from typing import Any
 
@@ -120,10 +121,7 @@ class Size(tuple[int, ...]):
     __slots__ = ()
 
     def numel(self) -> int:
-        n = 1
-        for s in self:
-            n *= s
-        return n
+        return math.prod(self)
 
     def __repr__(self) -> str:
         return f"torch.Size([{', '.join(map(str, self))}])"

@@ -6,8 +6,8 @@ Every algorithm here is deterministic on the CPU, so the deterministic mode only
 from __future__ import annotations
 
 import math
+import operator
 import warnings
-from collections.abc import Iterable
 from typing import Any
 
 from tocha import dtypes
@@ -136,16 +136,6 @@ class SymBool(SymInt):
     """The type of symbolic truth values; as SymInt."""
 
 
-def sym_int(a: Any) -> int:
-    """int(a)."""
-    return int(a)
-
-
-def sym_float(a: Any) -> float:
-    """float(a)."""
-    return float(a)
-
-
 def sym_max(a: Any, b: Any) -> Any:
     """max(a, b), a float if one of them is."""
     return float(max(a, b)) if isinstance(a, float) or isinstance(b, float) else max(a, b)
@@ -156,19 +146,7 @@ def sym_min(a: Any, b: Any) -> Any:
     return float(min(a, b)) if isinstance(a, float) or isinstance(b, float) else min(a, b)
 
 
-def sym_not(a: Any) -> bool:
-    """not a."""
-    return not a
-
-
-def sym_sqrt(a: Any) -> float:
-    """The square root."""
-    return math.sqrt(a)
-
-
-def sym_sum(args: Iterable[Any]) -> Any:
-    """The sum."""
-    return sum(args)
+sym_int, sym_float, sym_not, sym_sqrt, sym_sum = int, float, operator.not_, math.sqrt, sum
 
 
 def sym_ite(b: Any, t: Any, f: Any) -> Any:

@@ -243,6 +243,11 @@ class UntypedStorage:
         return found
 
 
+def _of_untyped(name: str) -> Any:
+    """An attribute, or a method, that is the untyped storage's."""
+    return property(operator.attrgetter(f"_untyped_storage.{name}"))
+
+
 class TypedStorage:
     """A storage read as elements of one dtype (torch docs: torch.TypedStorage)."""
 
@@ -250,14 +255,9 @@ class TypedStorage:
     is_sparse = False
 
     def __init__(
-        self,
-        content: int | Sequence[Any] | None = None,
-        *,
-        wrap_storage: UntypedStorage | None = None,
-        dtype: dtype | None = None,
-        device: Any = None,
-        _internal: bool = False,
-    ) -> None:
+        self, content: int | Sequence[Any] | None = None, *, wrap_storage: UntypedStorage | None = None, dtype: dtype | None = None,
+        device: Any = None, _internal: bool = False,
+    ) -> None:  # fmt: skip
         self.dtype = dtypes.get_default_dtype() if dtype is None else dtype
         if wrap_storage is not None:
             if not isinstance(wrap_storage, UntypedStorage):
@@ -281,21 +281,9 @@ class TypedStorage:
         used = len(self) * self.dtype.itemsize
         return self._untyped_storage._array[:used].view(self.dtype.np)
 
-    @property
-    def _cdata(self) -> int:
-        return self._untyped_storage._cdata
-
-    @property
-    def device(self) -> device:
-        return self._untyped_storage.device
-
-    @property
-    def is_cuda(self) -> bool:
-        return self._untyped_storage.is_cuda
-
-    @property
-    def filename(self) -> str | None:
-        return self._untyped_storage.filename
+    _cdata, device, is_cuda, filename, nbytes, data_ptr, get_device, is_shared, resizable = map(
+        _of_untyped, "_cdata device is_cuda filename nbytes data_ptr get_device is_shared resizable".split()
+    )
 
     def untyped(self) -> UntypedStorage:
         return self._untyped_storage
@@ -306,26 +294,11 @@ class TypedStorage:
     def __len__(self) -> int:
         return self.size()
 
-    def nbytes(self) -> int:
-        return self._untyped_storage.nbytes()
-
     def element_size(self) -> int:
         return self.dtype.itemsize
 
-    def data_ptr(self) -> int:
-        return self._untyped_storage.data_ptr()
-
-    def get_device(self) -> int:
-        return self._untyped_storage.get_device()
-
-    def is_shared(self) -> bool:
-        return self._untyped_storage.is_shared()
-
     def is_pinned(self) -> bool:
         return False
-
-    def resizable(self) -> bool:
-        return self._untyped_storage.resizable()
 
     def pickle_storage_type(self) -> str:
         """The legacy class name under which files name this dtype, e.g. 'FloatStorage'."""

@@ -8,6 +8,7 @@ bfloat16 on a CPU that multiplies those, and sums are rounded as they are stored
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -35,19 +36,13 @@ class End(NamedTuple):
     operands: tuple[Any, ...]
 
 
-def _product(sizes: Any) -> int:
-    n = 1
-    for s in sizes:
-        n *= s
-    return n
-
-
 def _serves(a: Any, b: Any, result: Shape, work: int, halves: bool = False) -> bool:
     """Whether a convolution of `work` multiply-adds is worth a kernel, and has one."""
     return (
         work >= native.LEAST["conv"] and (a.dtype in native.SCALARS or (halves and a.dtype in _HALVES)) and b.dtype is a.dtype
-        and _product(result) > 0 and a.size > 0 and b.size > 0
-        and a.ndim <= 5 and not any(s % a.dtype.itemsize for s in (*a.strides, *b.strides))
+        and math.prod(result) > 0 and a.size > 0 and b.size > 0
+        and a.ndim <= 5
+        and ((a.flags.c_contiguous and b.flags.c_contiguous) or not any(s % a.dtype.itemsize for s in (*a.strides, *b.strides)))
     )  # fmt: skip
 
 
@@ -98,7 +93,7 @@ def builtin(name: str, dtype: Any, pairs: bool = False) -> Any:
 
 def _merged(x: Any, kernel: Shape, stride: Shape, padding: Pairs) -> bool:
     """Whether taps and positions don't interact, and a channel's elements lie in a row: all spatial dimensions can be one."""
-    if _product(kernel) != 1 or any(s != 1 for s in stride) or any(low or high for low, high in padding):
+    if math.prod(kernel) != 1 or any(s != 1 for s in stride) or any(low or high for low, high in padding):
         return False
     step = x.itemsize
     for n, s in zip(reversed(x.shape[2:]), reversed(x.strides[2:]), strict=True):
@@ -132,8 +127,8 @@ def forward(
     """`conv` (tocha.prims.convolution) with outputs of `sizes`. `kept`: where a call with a constant weight and bias keeps them packed."""
     o, per, kernel = weight.shape[0], weight.shape[1], weight.shape[2:]
     shape = (x.shape[0], o, *sizes)
-    taps = _product(kernel)
-    if not _serves(x, weight, shape, _product(shape) * per * taps, True):
+    taps = math.prod(kernel)
+    if not _serves(x, weight, shape, math.prod(shape) * per * taps, True):
         return None
     if end is not None and not _is_deep(per, o // groups, groups):
         return None
@@ -143,7 +138,7 @@ def forward(
         from tocha.inductor.templates import conv
 
         if merge:
-            return _lines(conv.forward_line, (_product(sizes),), (1,), (1,), ((0, 0),), (1,), (_product(sizes),))
+            return _lines(conv.forward_line, (math.prod(sizes),), (1,), (1,), ((0, 0),), (1,), (math.prod(sizes),))
         return _lines(conv.forward_line, x.shape[2:], kernel, stride, padding, dilation, sizes)
 
     steps = (o // groups * per * taps, per * taps, taps)
@@ -154,7 +149,7 @@ def takes_epilogue(x: Any, weight: Any, *, stride: Shape, padding: Pairs, dilati
     """Whether `forward` computes this convolution (of arrays with these shapes, strides and types), through an epilogue if there is one."""
     o, per = weight.shape[:2]
     shape = (x.shape[0], o, *sizes)
-    return _serves(x, weight, shape, _product(shape) * _product(weight.shape[1:])) and _is_deep(per, o // groups, groups)
+    return _serves(x, weight, shape, math.prod(shape) * math.prod(weight.shape[1:])) and _is_deep(per, o // groups, groups)
 
 
 def _is_deep(channels: int, outputs: int, groups: int) -> bool:
@@ -181,7 +176,7 @@ def gains_by_winograd(x: Any, weight: Shape, sizes: Shape, kept: bool, stride: i
     lanes, (outputs, channels), samples = tile(x.dtype).lanes, weight[:2], x.shape[0]
     high, wide = (-(-n // 2) for n in sizes)
     tiles, points = -(-(samples * high * wide - 1) // lanes) * lanes + 1, (3 + stride) ** 2
-    direct = 9 * samples * _product(sizes) * channels * outputs
+    direct = 9 * samples * math.prod(sizes) * channels * outputs
     moved = samples * high * -(-wide // lanes) * (channels + outputs) * _TRANSFORM * lanes * points // 16
     filters = (_KEPT_FILTER if kept else _FILTER) * channels * outputs
     return points * tiles * channels * outputs + moved + filters < direct and direct >= native.LEAST["conv"]
@@ -246,8 +241,8 @@ def input_gradient(
     """`conv_input` (tocha.prims.convolution)."""
     o, per, kernel = weight.shape[0], weight.shape[1], weight.shape[2:]
     shape = (g.shape[0], per * groups, *size)
-    taps = _product(kernel)
-    if not _serves(g, weight, shape, _product(g.shape) * per * taps, True):
+    taps = math.prod(kernel)
+    if not _serves(g, weight, shape, math.prod(g.shape) * per * taps, True):
         return None
     key = (
         "conv_input",
@@ -267,7 +262,7 @@ def input_gradient(
         from tocha.inductor.templates import conv
 
         if merge:
-            return _lines(conv.gradient_line, (_product(size),), (1,), (1,), ((0, 0),), (1,), (_product(size),))
+            return _lines(conv.gradient_line, (math.prod(size),), (1,), (1,), ((0, 0),), (1,), (math.prod(size),))
         line = functools.partial(conv.gradient_line, rising=not _is_deep(o // groups, per, groups))
         return _lines(line, size, kernel, stride, padding, dilation, g.shape[2:])
 
@@ -307,7 +302,7 @@ def _convolve(
         n, c, *rest = contiguous_strides(shape, 1)
         x_steps, out_steps = _steps(x), (n, c, *_three(rest, 0))
         if merge:
-            length = _product(shape[2:])
+            length = math.prod(shape[2:])
             x_steps, out_steps = ((*s[:2], length, length, 1) for s in (x_steps, out_steps))
         geometry, found, each = tile(x.dtype, pairs), lines(merge), 2 if pairs else 1
         x_steps = (x_steps[0], x_steps[1] * each, *x_steps[2:])
@@ -398,8 +393,8 @@ def weight_gradient(
     g: Any, x: Any, *, kernel: Shape, stride: Shape, padding: Pairs, dilation: Shape, groups: int, bias: bool = False
 ) -> Any:
     """`conv_weight` (tocha.prims.convolution); with `bias` that one's gradient too."""
-    o, per, taps = g.shape[1], x.shape[1] // groups, _product(kernel)
-    if not _serves(x, g, (o, per, *kernel), _product(g.shape) * per * taps):
+    o, per, taps = g.shape[1], x.shape[1] // groups, math.prod(kernel)
+    if not _serves(x, g, (o, per, *kernel), math.prod(g.shape) * per * taps):
         return None
     outputs = o // groups
     deep = groups < 8 or per != 1 or outputs > 8
@@ -429,7 +424,7 @@ def weight_gradient(
 
         x_steps, g_steps, spread = _steps(x), _steps(g), tuple(_three(dilation, 1))
         if _merged(x, kernel, stride, padding):
-            length = _product(g.shape[2:])
+            length = math.prod(g.shape[2:])
             lines = _lines(conv.forward_line, (length,), (1,), (1,), ((0, 0),), (1,), (length,))
             x_steps, g_steps = ((*s[:2], length, length, 1) for s in (x_steps, g_steps))
         else:

@@ -5,6 +5,7 @@ Half types are computed in float32. Integers, and windows in which nothing excee
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,6 @@ from tocha.dtypes import HALF_NP
 Shape = tuple[int, ...]
 _FLOAT32, _FLOAT64, _INT64, _BYTE = (np.dtype(t) for t in (np.float32, np.float64, np.int64, np.uint8))
 _FLOATS = frozenset((_FLOAT32, _FLOAT64, *(d for d in HALF_NP if d.itemsize == 2)))
-
-
-def _product(sizes: Any) -> int:
-    n = 1
-    for s in sizes:
-        n *= s
-    return n
 
 
 def _wide(a: Any) -> Any:
@@ -65,16 +59,16 @@ def _planes(x: Any, dims: int) -> Any:
         x = np.ascontiguousarray(x)
     lead, spatial = x.shape[: x.ndim - dims], x.shape[x.ndim - dims :]
     if x.flags.c_contiguous or len(lead) != 2:
-        return x.reshape(1, _product(lead), *spatial)
+        return x.reshape(1, math.prod(lead), *spatial)
     return x
 
 
 def _maxima(x: Any, params: dict[str, Any]) -> Any:
     """(maxima, codes) of the windows of a float32 or float64 array; None for NumPy to compute them."""
     kernel, sizes = params["kernel"], params["sizes"]
-    dims, taps = len(kernel), _product(kernel)
+    dims, taps = len(kernel), math.prod(kernel)
     shape = (*x.shape[: x.ndim - dims], *sizes)
-    if taps > CODES or not x.size or not _product(shape):
+    if taps > CODES or not x.size or not math.prod(shape):
         return None
     builtin = _builtin("maxima", x.dtype)
     if builtin is None:
@@ -205,7 +199,7 @@ def _spread(arrays: list[Any], params: dict[str, Any]) -> Any:
         for k, d, step in zip(kernel, params["dilation"], steps, strict=True):
             taps = np.add.outer(taps, np.arange(k) * (d * step))
         offsets[: taps.size] = taps.ravel()
-        length, number, rows = _product(size), _product(sizes), _product(lead)
+        length, number, rows = math.prod(size), math.prod(sizes), math.prod(lead)
         first = -sum(p * s for p, s in zip(params["padding"], steps, strict=True))
         moves = convolutions._three([s * t for s, t in zip(stride, steps, strict=True)], 0)
         work = [rows, max(1, 8192 // (length + number)), length, number, *convolutions._three(sizes, 1), first, *moves]
@@ -228,7 +222,7 @@ def _place(arrays: list[Any], params: dict[str, Any]) -> Any:
     if builtin is None:
         return None
     lead = g.shape[: g.ndim - len(size)]
-    length, rows = _product(size), _product(lead)
+    length, rows = math.prod(size), math.prod(lead)
     number = g.size // rows
     work = native.remember(
         ("place", length, number, rows), lambda: np.array([rows, max(1, 8192 // (length + number)), length, number], _INT64)
@@ -247,10 +241,10 @@ def _means(arrays: list[Any], params: dict[str, Any]) -> Any:
     dims, wide = len(kernel), _wide(x)
     lead, spatial = x.shape[: x.ndim - dims], x.shape[x.ndim - dims :]
     total = None
-    if _product(sizes) == 1 and kernel == spatial and not any(padding):
+    if math.prod(sizes) == 1 and kernel == spatial and not any(padding):
         total = reduce("sum", [wide], tuple(range(x.ndim - dims, x.ndim)), True, wide.dtype)
     if total is None:
-        single = wide.reshape(_product(lead), 1, *spatial)
+        single = wide.reshape(math.prod(lead), 1, *spatial)
         pairs = tuple([(p, 0) for p in padding])
         total = convolutions.forward(
             single,
@@ -282,13 +276,13 @@ def _means_backward(arrays: list[Any], params: dict[str, Any]) -> Any:
     share = wide / _divisor(
         window_counts(size, kernel, stride, padding, sizes, params["include_pad"], params["divisor"]), wide.dtype
     )
-    if _product(sizes) == 1 and kernel == size and not any(padding):
+    if math.prod(sizes) == 1 and kernel == size and not any(padding):
         out = np.empty((*lead, *size), wide.dtype)
         out[...] = share
         return _as(out, g.dtype)
     pairs = tuple([(p, 0) for p in padding])
     found = convolutions.input_gradient(
-        share.reshape(_product(lead), 1, *sizes), np.ones((1, 1, *kernel), wide.dtype), None, size=size, stride=stride, padding=pairs,
+        share.reshape(math.prod(lead), 1, *sizes), np.ones((1, 1, *kernel), wide.dtype), None, size=size, stride=stride, padding=pairs,
         dilation=(1,) * dims, groups=1,
     )  # fmt: skip
     return None if found is None else _as(found.reshape(*lead, *size), g.dtype)

@@ -5,6 +5,7 @@ View operators run on them as on any array. Other primitives are inferred by the
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -34,10 +35,7 @@ class MetaArray:
 
     @property
     def size(self) -> int:
-        n = 1
-        for s in self.shape:
-            n *= s
-        return n
+        return math.prod(self.shape)
 
     @property
     def itemsize(self) -> int:

@@ -257,29 +257,16 @@ def _of_channels(v: Any, size: int, groups: int = 1) -> Any:
 
 
 def _conv(prim: Prim, values: list[Any], mine: list[bool], params: dict[str, Any], size: int) -> Any:
+    """Also for its gradient by the input, whose kernels have their outputs second."""
     x, weight, bias = values
     groups = params["groups"]
     if not mine[1]:
         out = prim(_folded(x, mine[0], size), weight, None if mine[2] else bias, **params).unflatten(0, (size, -1))
     elif not mine[0]:
-        out = _of_channels(prim(x, _apart(weight, groups), None, **params), size, groups)
+        apart = _apart(weight, groups) if prim.name == "conv" else _channels(weight)
+        out = _of_channels(prim(x, apart, None, **params), size, groups)
     else:
         out = prim(_channels(x), weight.flatten(0, 1), None, **{**params, "groups": groups * size})
-        out = _of_channels(out, size)
-    if bias is not None and (mine[1] or mine[2]):
-        out = out + bias.reshape(size if mine[2] else 1, 1, -1, *(1,) * (out.ndim - 3))
-    return out
-
-
-def _conv_input(prim: Prim, values: list[Any], mine: list[bool], params: dict[str, Any], size: int) -> Any:
-    g, weight, bias = values
-    groups = params["groups"]
-    if not mine[1]:
-        out = prim(_folded(g, mine[0], size), weight, None if mine[2] else bias, **params).unflatten(0, (size, -1))
-    elif not mine[0]:
-        out = _of_channels(prim(g, _channels(weight), None, **params), size, groups)
-    else:
-        out = prim(_channels(g), weight.flatten(0, 1), None, **{**params, "groups": groups * size})
         out = _of_channels(out, size)
     if bias is not None and (mine[1] or mine[2]):
         out = out + bias.reshape(size if mine[2] else 1, 1, -1, *(1,) * (out.ndim - 3))
@@ -436,15 +423,13 @@ RULES: dict[str, Rule] = {
         ),
         direct,
     ),
-    "argmax": _arg, "argmin": _arg, "batch_norm_given": _batch_norm_given, "constant_pad": _pad, "conv": _conv,
-    "conv_input": _conv_input,
+    "argmax": _arg, "argmin": _arg, "batch_norm_given": _batch_norm_given, "constant_pad": _pad, "conv": _conv, "conv_input": _conv,
     "conv_weight": _conv_weight, "cross_entropy": _class_loss, "cross_entropy_backward": _cross_entropy_backward, "dot": _dot,
     "embedding": _embedding, "embedding_backward": _embedding_backward, "equal": _equal,
     "flash_attention_backward": _flash_attention_backward, "from_columns": first_is_many, "index": _index,
     "index_put": _index_put, "linear": _linear, "linear_backward": _linear_backward, "median": _median("median"), "mse": _mse,
     "mse_backward": _mse_backward, "mv": _mv, "nanmedian": _median("nanmedian"), "nll": _class_loss,
-    "nll_backward": _nll_backward,
-    "place_one": _place_one, "repeat": _repeat, "rms_norm": _rms_norm, "rms_norm_backward": _rms_norm_backward,
+    "nll_backward": _nll_backward, "place_one": _place_one, "repeat": _repeat, "rms_norm": _rms_norm, "rms_norm_backward": _rms_norm_backward,
     "searchsorted": _searchsorted,
     "stack": _stack, "standardize": _standardize, "standardize_backward": _standardize_backward, "to_columns": first_is_many,
     "unsafe_view": _reshape,

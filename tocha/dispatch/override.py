@@ -151,12 +151,9 @@ def _unpacked(run: Callable[..., Any], public: Any, implementation: Any, *args: 
 
 
 def dispatch_function(
-    public: Callable[..., Any],
-    implementation: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    public: Callable[..., Any], implementation: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
     relevant: tuple[Any, ...] | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Run a public function for which a mode is on or an argument (one of `relevant`, if given) looked unusual."""
     asked = overloaded((*args, *kwargs.values()) if relevant is None else relevant)
     modes = () if stacks.functions_disabled else stacks.function_modes

@@ -300,21 +300,11 @@ _BY_NAME: dict[str, Callable[..., Any]] = {
     "squeeze": _shift("dims"),
     "slice": _with(lambda p, n: {"index": (_ALL, *p["index"])}),
     "index_scatter": _with(lambda p, n: {"index": (_ALL, *p["index"]), "shape": (n, *p["shape"])}),
-    "split": _shift("dim"),
-    "unbind": _shift("dim"),
     "diagonal": _with(lambda p, n: {"dim1": p["dim1"] + 1, "dim2": p["dim2"] + 1}),
-    "unfold": _shift("dim"),
     **dict.fromkeys(("view_as_real", "view_as_complex", "conj", "neg_view", "cast", "clone", "to_device"), _same),
+    **dict.fromkeys(("amax", "amin", "log_softmax", "mean", "softmax", "split", "sum", "unbind", "unfold"), _shift("dim")),
+    **dict.fromkeys(("bmm", "matmul", "mm"), _matmul),
     "cat": _cat,
-    "sum": _shift("dim"),
-    "mean": _shift("dim"),
-    "amax": _shift("dim"),
-    "amin": _shift("dim"),
-    "softmax": _shift("dim"),
-    "log_softmax": _shift("dim"),
-    "matmul": _matmul,
-    "mm": _matmul,
-    "bmm": _matmul,
 }
 
 

@@ -3,6 +3,7 @@ the linear layer. Batch dimensions broadcast; float16 and bfloat16 accumulate in
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -37,9 +38,7 @@ def constant(x: Any) -> Any:
 def rows(x: Any) -> Any:
     """x with all dimensions but the last made one."""
     shape = x._a.shape
-    count = 1
-    for n in shape[:-1]:
-        count *= n
+    count = math.prod(shape[:-1])
     return x.reshape(count, shape[-1])
 
 

@@ -10,6 +10,7 @@ Source of the column method: Chellapilla et al. 2006, "High Performance Convolut
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 from tocha.backends import cpu
@@ -20,13 +21,6 @@ from tocha.prims.elementary import conj
 from tocha.prims.reduce import sum_
 from tocha.prims.windows import Pairs, Shape, crop_spatial, out_sizes, pad_spatial, scatter_windows, windows
 from tocha.tensor import wrap
-
-
-def _product(sizes: Shape) -> int:
-    n = 1
-    for s in sizes:
-        n *= s
-    return n
 
 
 def _bias_vjp(g: Any) -> Any:
@@ -89,12 +83,12 @@ def conv(xp: Any, input: Any, weight: Any, bias: Any, *, stride: Shape, padding:
 
 
 def _conv_columns(xp: Any, x: Any, weight: Any, stride: Shape, dilation: Shape, groups: int, sizes: Shape) -> Any:
-    n, o, kernel, length = x.shape[0], weight.shape[0], weight.shape[2:], _product(sizes)
-    rows = weight.shape[1] * _product(kernel)
+    n, o, kernel, length = x.shape[0], weight.shape[0], weight.shape[2:], math.prod(sizes)
+    rows = weight.shape[1] * math.prod(kernel)
     matrix = weight.reshape(groups, o // groups, rows)
     if groups == 1:
         matrix = matrix[0]
-    if _product(kernel) == 1 and all(s == 1 for s in stride) and x.flags.c_contiguous:
+    if math.prod(kernel) == 1 and all(s == 1 for s in stride) and x.flags.c_contiguous:
         columns = x.reshape((n, rows, length) if groups == 1 else (n, groups, rows, length))
         return xp.matmul(matrix, columns)
     view = windows(xp, x, kernel, stride, dilation, sizes)
@@ -163,18 +157,18 @@ def conv_input(
     if found is not None:
         return found
     n, o, kernel = g.shape[0], weight.shape[0], weight.shape[2:]
-    sizes, length, per = g.shape[2:], _product(g.shape[2:]), weight.shape[1]
+    sizes, length, per = g.shape[2:], math.prod(g.shape[2:]), weight.shape[1]
     padded = tuple(m + low + high for m, (low, high) in zip(size, padding, strict=True))
     if not g.size or not weight.size:  # an empty sum
         out = xp.zeros((n, groups * per, *size), g.dtype)
-    elif _product(kernel) == 1 and all(s == 1 for s in stride) and padded == size == sizes and groups == 1:
+    elif math.prod(kernel) == 1 and all(s == 1 for s in stride) and padded == size == sizes and groups == 1:
         out = xp.matmul(weight.reshape(o, per).T, xp.ascontiguousarray(g).reshape(n, o, length)).reshape(n, per, *size)
     else:
         whole = xp.zeros((n, groups, per, *padded), g.dtype)
         if groups > 1 and per == 1 and xp.shifts_pay():
             _scatter_depthwise(xp, whole, g, weight, stride, dilation)
         else:
-            matrix = weight.reshape(groups, o // groups, per * _product(kernel)).swapaxes(1, 2)
+            matrix = weight.reshape(groups, o // groups, per * math.prod(kernel)).swapaxes(1, 2)
             gradient = xp.ascontiguousarray(g).reshape(n, groups, o // groups, length)
             for part in xp.pieces(n, groups * matrix.shape[1] * length * g.itemsize):
                 columns = xp.matmul(matrix, gradient[part]).reshape(-1, groups, per, *kernel, *sizes)
@@ -224,12 +218,12 @@ def conv_weight(
     if found is not None:
         return found
     n, o, c = g.shape[0], g.shape[1], input.shape[1]
-    sizes, length, per = g.shape[2:], _product(g.shape[2:]), c // groups
+    sizes, length, per = g.shape[2:], math.prod(g.shape[2:]), c // groups
     x = pad_spatial(xp, input, padding)
     view = windows(xp, x, kernel, stride, dilation, sizes)
     if groups > 1 and per == 1 and xp.shifts_pay():
         return _weight_depthwise(xp, g, view, kernel, groups)
-    rows, k = per * _product(kernel), len(kernel)
+    rows, k = per * math.prod(kernel), len(kernel)
     out = xp.zeros((groups, o // groups, rows), g.dtype)
     if not g.size or not x.size:
         return out.reshape(o, per, *kernel)

@@ -113,8 +113,14 @@ def _singular(a: Any) -> Any:
     return each(lambda m: (factor(m)[2],), a)[0].astype(_INT32)
 
 
-def _infinite(shape: Shape, dtype: Any) -> Any:
-    return np.full(shape, np.inf, dtype)
+def _or_infinite(function: Callable[..., Any], a: Any, *rest: Any) -> Any:
+    """`function(a, *rest)`, infinite for matrices that are singular, and what `_singular` says of them."""
+    try:
+        return function(a, *rest), np.zeros(a.shape[:-2], _INT32)
+    except np.linalg.LinAlgError:
+        info = _singular(a)
+        good = np.where((info == 0)[..., None, None], a, np.eye(a.shape[-1], dtype=a.dtype))
+        return np.where((info == 0)[..., None, None], function(good, *rest), np.asarray(np.inf, a.dtype)), info
 
 
 @prim(
@@ -126,12 +132,7 @@ def solve(xp: Any, a: Any, b: Any) -> Any:
     """x with a x = b for square a, and for each matrix 0 or the place of a zero pivot."""
     if not a.size or not b.size:
         return np.zeros(b.shape, b.dtype), np.zeros(a.shape[:-2], _INT32)
-    try:
-        return np.linalg.solve(a, b), np.zeros(a.shape[:-2], _INT32)
-    except np.linalg.LinAlgError:
-        info = _singular(a)
-        good = np.where((info == 0)[..., None, None], a, np.eye(a.shape[-1], dtype=a.dtype))
-        return np.where((info == 0)[..., None, None], np.linalg.solve(good, b), np.asarray(np.inf, b.dtype)), info
+    return _or_infinite(np.linalg.solve, a, b)
 
 
 @prim(
@@ -141,12 +142,7 @@ def solve(xp: Any, a: Any, b: Any) -> Any:
 @on_host
 def inverse(xp: Any, a: Any) -> Any:
     """The inverse, and for each matrix 0 or the place of a zero pivot."""
-    try:
-        return np.linalg.inv(a), np.zeros(a.shape[:-2], _INT32)
-    except np.linalg.LinAlgError:
-        info = _singular(a)
-        good = np.where((info == 0)[..., None, None], a, np.eye(a.shape[-1], dtype=a.dtype))
-        return np.where((info == 0)[..., None, None], np.linalg.inv(good), np.asarray(np.inf, a.dtype)), info
+    return _or_infinite(np.linalg.inv, a)
 
 
 @prim("det", "linalg", vjp=vjps.det, infer=lambda a: MetaArray(a.shape[:-2], a.dtype))
@@ -179,9 +175,7 @@ def solve_triangular(xp: Any, a: Any, b: Any, *, upper: bool, unit: bool) -> Any
     return each(lambda m, r: (substitute(1.0, m, r, side=0, lower=int(not upper), trans_a=0, diag=int(unit)),), a, b)[0]
 
 
-@prim(
-    "cholesky_solve", "linalg", vjp=vjps.cholesky_solve, infer=lambda b, factor, *, upper: MetaArray(b.shape, b.dtype),
-)  # fmt: skip
+@prim("cholesky_solve", "linalg", vjp=vjps.cholesky_solve, infer=lambda b, factor, *, upper: MetaArray(b.shape, b.dtype))
 @on_host
 def cholesky_solve(xp: Any, b: Any, factor: Any, *, upper: bool) -> Any:
     """x with a x = b from the Cholesky factor of a."""

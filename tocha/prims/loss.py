@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tocha.backends.meta import MetaArray
@@ -18,9 +19,7 @@ Shape = tuple[int, ...]
 
 def _classes(xp: Any, input: Any, target: Any, weight: Any, ignore_index: int) -> tuple[Any, Any, Any, Any]:
     """input as (N, C, L), a valid class for each target (N, L), whether it counts, and its weight, 0 where it doesn't."""
-    length = 1
-    for n in input.shape[2:]:
-        length *= n
+    length = math.prod(input.shape[2:])
     x = input.reshape(*input.shape[:2], length)
     t = target.reshape(input.shape[0], length)
     keep = t != ignore_index
@@ -47,11 +46,8 @@ def _nll_infer(input: Any, target: Any, weight: Any, *, reduction: str, ignore_i
 def _nll_vjp(g: Any, input_shape: Shape, target: Any, weight: Any, total: Any, *, reduction: str, ignore_index: int) -> Any:
     if g[0] is None:
         return None, None, None
-    return (
-        nll_backward(g[0], target, weight, total.detach(), shape=input_shape, reduction=reduction, ignore_index=ignore_index),
-        None,
-        None,
-    )
+    params = {"reduction": reduction, "ignore_index": ignore_index}
+    return nll_backward(g[0], target, weight, total.detach(), shape=input_shape, **params), None, None
 
 
 @prim("nll", "loss", outputs=("out", "total"), vjp=_nll_vjp, infer=_nll_infer, tags=("raises",))
@@ -136,22 +132,9 @@ def cross_entropy(xp: Any, input: Any, target: Any, weight: Any, *, reduction: s
     return _reduce(xp, losses, total, reduction, target.shape), p.reshape(input.shape), total
 
 
-@prim(
-    "cross_entropy_backward",
-    "loss",
-    infer=lambda probability, *rest, **params: MetaArray(probability.shape, probability.dtype),
-)
+@prim("cross_entropy_backward", "loss", infer=lambda input, *rest, **params: MetaArray(input.shape, input.dtype))
 def cross_entropy_backward(
-    xp: Any,
-    probability: Any,
-    g: Any,
-    target: Any,
-    weight: Any,
-    total: Any,
-    *,
-    reduction: str,
-    ignore_index: int,
-    smoothing: float,
+    xp: Any, probability: Any, g: Any, target: Any, weight: Any, total: Any, *, reduction: str, ignore_index: int, smoothing: float
 ) -> Any:
     if weight is None and not smoothing:
         found = xp.cross_entropy_backward(probability, g, target, total, reduction)
@@ -204,11 +187,9 @@ def _mse_vjp(g: Any, input: Any, target: Any, *, reduction: str, needs: Any) -> 
 
 
 @prim(
-    "mse",
-    "loss",
-    vjp=_mse_vjp,
+    "mse", "loss", vjp=_mse_vjp,
     infer=lambda input, target, *, reduction: MetaArray(input.shape if reduction == "none" else (), input.dtype),
-)
+)  # fmt: skip
 def mse(xp: Any, input: Any, target: Any, *, reduction: str) -> Any:
     """Squared difference of tensors of one shape."""
     d = input - target

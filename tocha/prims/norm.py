@@ -6,6 +6,7 @@ Half-precision inputs are computed in float32; statistics keep that precision.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,7 @@ def _wide_dtype(dtype: Any) -> Any:
 
 
 def _count(shape: Shape, axes: Shape) -> int:
-    n = 1
-    for i in axes:
-        n *= shape[i]
-    return n
+    return math.prod([shape[i] for i in axes])
 
 
 def _moments_shape(shape: Shape, axes: Shape) -> Shape:
@@ -113,9 +111,7 @@ def standardize(xp: Any, input: Any, weight: Any, bias: Any, *, shape: Shape, ax
 
 
 def _backward_infer(g: Any, input: Any, weight: Any, mean: Any, var: Any, *, shape: Any, axes: Any, affine: Any, eps: Any) -> Any:
-    size = 1
-    for n in affine:
-        size *= n
+    size = math.prod(affine)
     flat = MetaArray((size,) if weight is None else weight.shape, _wide_dtype(input.dtype))
     return [MetaArray(input.shape, input.dtype), flat, flat]
 

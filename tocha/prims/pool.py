@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -178,9 +179,7 @@ def place(xp: Any, g: Any, indices: Any, *, size: Shape, apart: bool) -> Any:
         length *= m
     for m in lead:
         rows *= m
-    windows_each = 1
-    for m in g.shape[g.ndim - n :]:
-        windows_each *= m
+    windows_each = math.prod(g.shape[g.ndim - n :])
     values, at = g.reshape(rows, windows_each), indices.reshape(rows, windows_each)
     if apart or not g.size:
         out = xp.zeros((rows, length), g.dtype)
@@ -256,9 +255,7 @@ def _uneven_max(xp: Any, input: Any, starts: list[Any], ends: list[Any]) -> Any:
     each leading index."""
     n = len(starts)
     lead, spatial = input.shape[: input.ndim - n], input.shape[input.ndim - n :]
-    rows = 1
-    for m in lead:
-        rows *= m
+    rows = math.prod(lead)
     x = input.reshape(rows, *spatial)
     sizes = tuple(s.shape[1] for s in starts)
     row = xp.arange(rows).reshape(-1, *(1,) * n)

@@ -68,17 +68,9 @@ def _formula(mode: str, g: Sequence[Any], inputs: Sequence[Any], needs: Any, siz
     results = run_steps(mode, linear(x, w_ih, bias), tuple(state), sizes, reverse, (w_hh, b_hh, None))
     used = [(out, of_out) for out, of_out in zip(results, g) if of_out is not None]
     wanted = [i for i, need in enumerate(needs) if need]
-    found = grad(
-        [out for out, _ in used],
-        [inputs[i] for i in wanted],
-        [of_out for _, of_out in used],
-        create_graph=True,
-        allow_unused=True,
-    )
-    gradients: list[Any] = [None] * len(inputs)
-    for i, value in zip(wanted, found):
-        gradients[i] = value
-    return gradients
+    outs, of_outs = zip(*used)
+    found = dict(zip(wanted, grad(outs, [inputs[i] for i in wanted], of_outs, create_graph=True, allow_unused=True)))
+    return [found.get(i) for i in range(len(inputs))]
 
 
 def _of_inputs(d: Any, x: Any, w_ih: Any, needs: Any) -> list[Any]:
