@@ -32,15 +32,18 @@ _QUALIFIED = {"torch": "torch", "F": "torch.nn.functional", "windows": "torch.si
 
 def op(
     spellings: str, *, name: str | None = None, alias: tuple[str, ...] = (), short: Callable[..., Any] | None = None,
-    into: Callable[..., Any] | None = None,
+    into: Callable[..., Any] | None = None, doc: str | None = None,
 ) -> Callable[[F], F]:  # fmt: skip
     """Register a function as an operator under the given spellings (see the module's text). Returns the bare
     function, which code inside tocha calls. `short` is tried first on positional arguments: the result for the
     commonest plain case in the fewest steps, or None for the general way. `into(arrays and numbers, ...)` is the call as a
-    pointwise rule, its operands and parameters, or None: what in-place forms and out= run on memory as it is."""
+    pointwise rule, its operands and parameters, or None: what in-place forms and out= run on memory as it is. `doc`: of a function made for
+    this name; it gets both."""
 
     def register(function: F) -> F:
         own = name or function.__name__
+        if doc is not None:
+            function.__name__, function.__doc__ = own, doc
         if short is not None:
             function.short = short  # type: ignore[attr-defined]
         if into is not None:
@@ -90,15 +93,22 @@ def public(function: Callable[..., Any], name: str, module: str, out: str | None
         return function.make_public(name, module, out)  # type: ignore[attr-defined]
     implementation = _with_out(function, name, out) if out else function
     short = getattr(function, "short", None)
-    numbers = _number_parameters(function)
+    positional, numbers = _positional(function), _number_parameters(function)
     first_number = numbers[0][0] if numbers else 0
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if FUNCTION_MODES:
             return dispatch_function(call, implementation, args, kwargs)
-        if short is not None and not kwargs and (got := short(*args)) is not None:
-            return got
+        if short is not None:
+            if not kwargs:
+                got = short(*args)
+            elif tuple(kwargs) == positional[len(args) : len(args) + len(kwargs)]:
+                got = short(*args, *kwargs.values())
+            else:
+                got = None
+            if got is not None:
+                return got
         for a in args:
             if OVERRIDES[a.__class__] and overrides(a):
                 return dispatch_function(call, implementation, args, kwargs)
@@ -111,7 +121,7 @@ def public(function: Callable[..., Any], name: str, module: str, out: str | None
         if numbers and (kwargs or len(args) > first_number):
             args, kwargs = _with_numbers(name, numbers, args, kwargs)
         try:
-            return implementation(*args, **kwargs)
+            return implementation(*args, **kwargs) if kwargs else function(*args)
         except Exception as error:
             if not isinstance(error, TypeError):
                 _check_types(function, name, args, kwargs)
@@ -119,6 +129,13 @@ def public(function: Callable[..., Any], name: str, module: str, out: str | None
 
     name_it(call, name, module)
     return call
+
+
+def _positional(function: Any) -> tuple[str, ...]:
+    """Names of the parameters that may be given by position."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return tuple(function.__code__.co_varnames[: function.__code__.co_argcount])
 
 
 _NUMBERS = {kind + end: kind for kind in ("float", "Number") for end in ("", " | None")}
@@ -142,7 +159,7 @@ def _with_numbers(
     """0-d tensors given for numbers as numbers; TypeError for other tensors, and those whose gradient would get lost."""
     for position, parameter, kind in numbers:
         value = args[position] if position < len(args) else kwargs.get(parameter)
-        if not isinstance(value, Tensor):
+        if value.__class__ is float or value.__class__ is int or not isinstance(value, Tensor):
             continue
         if position < len(args):
             got = as_number(value, name, f"'{parameter}' (position {position + 1})", kind)

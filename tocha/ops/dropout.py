@@ -100,9 +100,7 @@ def _family(name: str, feature: bool, alpha: bool, doc: str) -> None:
         return _apply(input, p, train, feature, alpha, True)
 
     for suffix, function in (("", out_of_place), ("_", in_place)):
-        function.__name__ = name + suffix
-        function.__doc__ = doc
-        op("torch", name=name + suffix)(function)
+        op("torch", name=name + suffix, doc=doc)(function)
 
 
 _family("dropout", False, False, "Zero elements with probability p, scale the rest by 1/(1-p).")

@@ -4,6 +4,7 @@ products (torch docs: torch.einsum)."""
 from __future__ import annotations
 
 import functools
+import math
 import string
 from collections.abc import Sequence
 from typing import Any
@@ -104,13 +105,6 @@ def _summed(x: Tensor, labels: Labels, keep: set[str]) -> tuple[Tensor, Labels]:
     return x.sum(away, dtype=x.dtype), tuple(c for c in labels if c in keep)
 
 
-def _size(shape: Sequence[int]) -> int:
-    n = 1
-    for s in shape:
-        n *= s
-    return n
-
-
 def _pair(x: Tensor, a: Labels, y: Tensor, b: Labels, keep: set[str]) -> tuple[Tensor, Labels]:
     """Two operands into one: a batched matrix product, dimensions in `keep` kept."""
     sizes = dict(zip(a, x._a.shape, strict=True))
@@ -136,7 +130,7 @@ def _pair(x: Tensor, a: Labels, y: Tensor, b: Labels, keep: set[str]) -> tuple[T
         left = left.reshape([sizes[c] for c in [*batch, *rows]] + [1] * len(columns))
         right = right.reshape([sizes[c] for c in batch] + [1] * len(rows) + [sizes[c] for c in columns])
         return left * right, tuple(order)
-    n, m, k, p = (_size([sizes[c] for c in group]) for group in (batch, rows, inner, columns))
+    n, m, k, p = (math.prod([sizes[c] for c in group]) for group in (batch, rows, inner, columns))
     left = x.permute(*(a.index(c) for c in [*batch, *rows, *inner])).reshape((n, m, k) if batch else (m, k))
     right = y.permute(*(b.index(c) for c in [*batch, *inner, *columns])).reshape((n, k, p) if batch else (k, p))
     order = [*batch, *rows, *columns]
@@ -152,7 +146,7 @@ def _next_pair(operands: list[tuple[Tensor, Labels]], output: Labels) -> tuple[i
             sizes = dict(zip(operands[i][1], operands[i][0]._a.shape, strict=True))
             for c, n in zip(operands[j][1], operands[j][0]._a.shape, strict=True):
                 sizes[c] = max(n, sizes.get(c, 1))
-            cost = _size([n for c, n in sizes.items() if c in elsewhere]) - operands[i][0]._a.size - operands[j][0]._a.size
+            cost = math.prod([n for c, n in sizes.items() if c in elsewhere]) - operands[i][0]._a.size - operands[j][0]._a.size
             if best is None or cost < best:
                 best, found = cost, (i, j)
     return found

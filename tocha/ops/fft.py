@@ -141,15 +141,10 @@ def _register(base: str) -> None:
     def several(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
         return run(input, s, dim, norm, base + "n")
 
-    for function, suffix, over in (
-        (one, "", "one dimension"),
-        (two, "2", "two dimensions"),
-        (several, "n", "several dimensions"),
-    ):
-        function.__name__ = base + suffix
-        function.__doc__ = f"{_TEXT[base]}, over {over} (torch docs: torch.fft.{base}{suffix})."
+    for function, suffix, over in ((one, "", "one dimension"), (two, "2", "two dimensions"), (several, "n", "several dimensions")):
+        doc = f"{_TEXT[base]}, over {over} (torch docs: torch.fft.{base}{suffix})."
         # torch casts what the transforms to real signals give
-        op("fft out" if base in ("irfft", "hfft") else "fft strictout", name=base + suffix)(function)
+        op("fft out" if base in ("irfft", "hfft") else "fft strictout", name=base + suffix, doc=doc)(function)
 
 
 for _base in _TEXT:

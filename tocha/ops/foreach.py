@@ -79,11 +79,8 @@ def _enter(name: str, each: Callable[..., Any], positional: Callable[..., _Calls
 
     full = "_foreach_" + name
     inplace = _inplace(each, name)
-    foreach.__name__, foreach_.__name__ = full, full + "_"
-    foreach.__doc__ = f"`{name}` of every tensor of a list."
-    foreach_.__doc__ = f"`{name}_` of every tensor of a list."
-    op("torch")(foreach)
-    op("torch")(foreach_)
+    op("torch", name=full, doc=f"`{name}` of every tensor of a list.")(foreach)
+    op("torch", name=full + "_", doc=f"`{name}_` of every tensor of a list.")(foreach_)
 
 
 def _inplace(each: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -61,9 +61,7 @@ def _inplace_view(name: str, view: Callable[..., Tensor], spellings: str = "meth
         take(input, view(input, *args, **kwargs), name)
         return input
 
-    change.__name__ = name
-    change.__doc__ = f"`{name[:-1]}` in place (torch docs: Tensor.{name})."
-    op(spellings, name=name)(change)
+    op(spellings, name=name, doc=f"`{name[:-1]}` in place (torch docs: Tensor.{name}).")(change)
 
 
 for _name in ("squeeze", "t", "transpose", "unsqueeze", "swapaxes", "swapdims"):

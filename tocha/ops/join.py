@@ -56,9 +56,8 @@ def _atleast(rank: int) -> Any:
             return _grow(tensors[0], rank)
         return tuple(_grow(x, rank) for x in tensors)
 
-    function.__name__ = f"atleast_{rank}d"
-    function.__doc__ = f"Views with at least {rank} dimension(s) (torch docs: torch.atleast_{rank}d)."
-    return op("torch")(function)
+    doc = f"Views with at least {rank} dimension(s) (torch docs: torch.atleast_{rank}d)."
+    return op("torch", name=f"atleast_{rank}d", doc=doc)(function)
 
 
 atleast_1d, atleast_2d, atleast_3d = _atleast(1), _atleast(2), _atleast(3)
@@ -151,9 +150,7 @@ def _axis_split(name: str, rank: int, dim: int, least: int) -> None:
             )
         return tensor_split(input, indices_or_sections, d)
 
-    pieces.__name__ = name
-    pieces.__doc__ = f"`tensor_split` along dimension {dim} (torch docs: torch.{name})."
-    op("torch method", name=name)(pieces)
+    op("torch method", name=name, doc=f"`tensor_split` along dimension {dim} (torch docs: torch.{name}).")(pieces)
 
 
 for _name, _rank, _dim, _least in (("hsplit", 1, 1, 1), ("vsplit", 2, 0, 2), ("dsplit", 3, 2, 3)):
@@ -254,9 +251,7 @@ def _unsafe(name: str, function: Any) -> None:
         ends = list(itertools.accumulate(lengths, initial=0))
         return tuple(narrow(input, d, start, length) for start, length in zip(ends, lengths, strict=False))
 
-    pieces.__name__ = name
-    pieces.__doc__ = f"`{name[7:]}` whose pieces may be changed in place (torch docs: torch.{name})."
-    op("torch method", name=name)(pieces)
+    op("torch method", name=name, doc=f"`{name[7:]}` whose pieces may be changed in place (torch docs: torch.{name}).")(pieces)
 
 
 for _name, _function in (("split", split), ("split_with_sizes", split_with_sizes), ("chunk", chunk)):

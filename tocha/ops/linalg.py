@@ -3,6 +3,7 @@ functions torch keeps under older names in ops.linalg_legacy."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tocha import dtypes
@@ -237,13 +238,17 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
 # ---- LU
 
 
+def unpack_lu_data(packed: Tensor) -> tuple[Tensor, Tensor]:
+    """L and U of a packed LU."""
+    m, n = packed._a.shape[-2:]
+    k = min(m, n)
+    eye = prims.vjps._eye(packed, m).narrow(-1, 0, k)
+    return packed.narrow(-1, 0, k).tril(-1) + eye, packed.narrow(-2, 0, k).triu()
+
+
 def unpack_lu(LU: Tensor, pivots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """P, L, U from lu_factor's result."""
-    m, n = LU._a.shape[-2:]
-    k = min(m, n)
-    eye = prims.vjps._eye(LU, m).narrow(-1, 0, k)
-    lower = LU.narrow(-1, 0, k).tril(-1) + eye
-    return prims.pivots_to_matrix(pivots, size=m, dtype=LU._a.dtype), lower, LU.narrow(-2, 0, k).triu()
+    return prims.pivots_to_matrix(pivots, size=LU._a.shape[-2], dtype=LU._a.dtype), *unpack_lu_data(LU)
 
 
 def lu_factor_of(name: str, a: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -464,9 +469,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
         a = A.permute(*[d for d in range(A.ndim) if d not in moved], *moved)
     shape = a._a.shape[B.ndim :]
     rows = B._a.size
-    columns = 1
-    for s in shape:
-        columns *= s
+    columns = math.prod(shape)
     if rows != columns or a._a.size != rows * columns:
         raise RuntimeError(
             "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), but got "

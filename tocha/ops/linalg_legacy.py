@@ -18,6 +18,7 @@ from tocha.ops.linalg import (
     match_batches,
     same_dtype,
     unpack_lu,
+    unpack_lu_data,
 )  # fmt: skip
 from tocha.ops.linalg_least import pinv
 from tocha.ops.matmul import matmul
@@ -123,14 +124,6 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpa
     if not unpack_data:
         lower, upper = LU_data.new_empty(0), LU_data.new_empty(0)
     return named("lu_unpack", (p, lower, upper))
-
-
-def unpack_lu_data(packed: Tensor) -> tuple[Tensor, Tensor]:
-    """L and U of a packed LU."""
-    m, n = packed._a.shape[-2:]
-    k = min(m, n)
-    eye = prims.vjps._eye(packed, m).narrow(-1, 0, k)
-    return packed.narrow(-1, 0, k).tril(-1) + eye, packed.narrow(-2, 0, k).triu()
 
 
 @op("torch method out", name="lu_solve")
@@ -277,9 +270,7 @@ def _moved_to_linalg(name: str, instead: str) -> None:
             f"This function was deprecated since version 1.9 and is now removed. `torch.{name}` is replaced by `torch.{instead}`."
         )
 
-    refused.__name__ = name
-    refused.__doc__ = f"Removed from torch; use torch.{instead}."
-    op("torch method" if name != "matrix_rank" else "torch", name=name)(refused)
+    op("torch method" if name != "matrix_rank" else "torch", name=name, doc=f"Removed from torch; use torch.{instead}.")(refused)
 
 
 for _name, _instead in (

@@ -41,11 +41,7 @@ def read_reduction(reduction: str, size_average: bool | None = None, reduce: boo
 
 def reduced(losses: Tensor, reduction: str) -> Tensor:
     """All losses, their mean or their sum."""
-    if reduction == "none":
-        return losses
-    if reduction == "sum":
-        return losses.sum()
-    return losses.mean()
+    return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
 
 
 # ---- class targets
@@ -108,11 +104,7 @@ def cross_entropy(
 ) -> Tensor:  # fmt: skip
     """Cross entropy between logits (N, C, *) or (C) and class indices (N, *) or (), or class probabilities shaped as the logits
     (torch docs: torch.nn.functional.cross_entropy)."""
-    how = (
-        reduction
-        if size_average is None and reduce is None and reduction in REDUCTIONS
-        else read_reduction(reduction, size_average, reduce)
-    )
+    how = read_reduction(reduction, size_average, reduce)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if check_tensor(input, "cross_entropy")._a.ndim == 0:
@@ -229,13 +221,9 @@ def l1_loss(
 
 @op("F")
 def smooth_l1_loss(
-    input: Tensor,
-    target: Tensor,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-    reduction: str = "mean",
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
     beta: float = 1.0,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Squared below `beta`, absolute above (Girshick 2015; torch docs: torch.nn.functional.smooth_l1_loss)."""
     how = read_reduction(reduction, size_average, reduce)
     if beta < 0:

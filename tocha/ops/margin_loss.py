@@ -23,13 +23,9 @@ def _reduction(reduction: Any, size_average: bool | None = None, reduce: bool | 
 
 @op("F torch")
 def hinge_embedding_loss(
-    input: Tensor,
-    target: Tensor,
-    margin: float = 1.0,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
+    input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None,
     reduction: Any = "mean",
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """input where target is 1, max(0, margin - input) where it is -1 (torch docs: torch.nn.functional.hinge_embedding_loss)."""
     how = _reduction(reduction, size_average, reduce)
     zero = input.new_zeros(())

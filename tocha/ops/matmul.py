@@ -321,9 +321,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
         raise RuntimeError(f"tensordot: both inputs should have same dtype, got {a.dtype.name} and {b.dtype.name}")
     free_a = [i for i in range(a.ndim) if i not in da]
     free_b = [i for i in range(b.ndim) if i not in db]
-    size = 1
-    for x in da:
-        size *= a._a.shape[x]
+    size = math.prod([a._a.shape[x] for x in da])
     shape = [a._a.shape[i] for i in free_a] + [b._a.shape[i] for i in free_b]
     rows, columns = 1, 1
     for i in free_a:

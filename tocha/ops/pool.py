@@ -95,16 +95,9 @@ def _max_pool(
 
 
 def _avg_pool(
-    name: str,
-    n: int,
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    ceil_mode: bool,
-    count_include_pad: bool,
+    name: str, n: int, input: Tensor, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool,
     divisor: int | None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     params = _geometry(name, input, n, kernel_size, stride, padding, 1, ceil_mode)
     if input._a.dtype.kind == "b":
         raise NotImplementedError(f"\"{name}\" not implemented for 'Bool'")
@@ -165,9 +158,7 @@ def _adaptive_max(name: str, n: int, input: Tensor, output_size: Any, indices: b
 
 def _lp_pool(name: str, n: int, input: Tensor, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Tensor:
     kernel = spatial(kernel_size, n, name, "kernel_size")
-    count = 1
-    for k in kernel:
-        count *= k
+    count = math.prod(kernel)
     mean = _avg_pool(name, n, input**norm_type, kernel, stride, 0, ceil_mode, True, None)
     return (mean.sign() * mean.abs() * count) ** (1.0 / norm_type)
 
@@ -207,9 +198,7 @@ def _unpool(
     if min(steps) <= 0:
         raise RuntimeError(f"{name}: strides should be greater than zero, but got stride: {list(steps)}")
     size = _unpool_size(name, input, kernel, steps, pads, output_size)
-    length = 1
-    for m in size:
-        length *= m
+    length = math.prod(size)
     if indices._a.size and not indices.is_meta:
         low, high = int(indices.min()), int(indices.max())
         if low < 0 or high >= length:
@@ -224,17 +213,15 @@ def _unpool(
 def _register(n: int) -> None:
     d = f"{n}d"
 
-    def max_pool(
-        input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-        return_indices: bool = False,
-    ) -> Any:  # fmt: skip
-        return _max_pool(f"max_pool{d}", n, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    def max_pool(with_indices: bool) -> Any:
+        def pool(
+            input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+            return_indices: bool = False,
+        ) -> Any:  # fmt: skip
+            indices = with_indices or return_indices
+            return _max_pool(f"max_pool{d}", n, input, kernel_size, stride, padding, dilation, ceil_mode, indices)
 
-    def max_pool_with_indices(
-        input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-        return_indices: bool = False,
-    ) -> Any:  # fmt: skip
-        return _max_pool(f"max_pool{d}", n, input, kernel_size, stride, padding, dilation, ceil_mode, True)
+        return pool
 
     def avg_pool(
         input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
@@ -260,28 +247,16 @@ def _register(n: int) -> None:
         return _unpool(f"max_unpool{d}", n, input, indices, kernel_size, stride, padding, output_size)
 
     for name, function, words, text in (
-        (f"max_pool{d}", max_pool, "torch F", "Maximum of each window, with its place if asked"),
-        (
-            f"max_pool{d}_with_indices",
-            max_pool_with_indices,
-            "F torch" if n == 1 else "F",
-            "Maximum of each window and its place",
-        ),
+        (f"max_pool{d}", max_pool(False), "torch F", "Maximum of each window, with its place if asked"),
+        (f"max_pool{d}_with_indices", max_pool(True), "F torch" if n == 1 else "F", "Maximum of each window and its place"),
         (f"avg_pool{d}", avg_pool, "torch F out" if n == 1 else "F out", "Mean of each window"),
-        (
-            f"adaptive_avg_pool{d}",
-            adaptive_avg_pool,
-            "torch F" if n == 1 else "F",
-            "Means over as many windows as output_size says",
-        ),
+        (f"adaptive_avg_pool{d}", adaptive_avg_pool, "torch F" if n == 1 else "F", "Means over as many windows as output_size says"),
         (f"adaptive_max_pool{d}", adaptive_max_pool, "F", "Maxima over as many windows as output_size says"),
         (f"adaptive_max_pool{d}_with_indices", adaptive_max_pool_with_indices, "F", "Maxima and places over output_size windows"),
         (f"lp_pool{d}", lp_pool, "F", "The norm_type-th root of each window's sum of powers"),
         (f"max_unpool{d}", max_unpool, "F", "Zeros with input at the places a max_pool found"),
     ):
-        function.__name__ = name
-        function.__doc__ = f"{text}, over {n} dimensions (torch docs: torch.nn.functional.{name})."
-        op(words, name=name)(function)
+        op(words, name=name, doc=f"{text}, over {n} dimensions (torch docs: torch.nn.functional.{name}).")(function)
     if n == 1:
         op("torch", name="adaptive_max_pool1d")(adaptive_max_pool_with_indices)
 
@@ -318,27 +293,23 @@ def _fractional(name: str, n: int, input: Tensor, kernel_size: Any, output_size:
     return prims.fractional_max_pool(input, samples[:batch], kernel=kernel, sizes=sizes)
 
 
-def _register_fractional(n: int) -> None:
+def _register_fractional(n: int, with_indices: bool) -> None:
     name = f"fractional_max_pool{n}d"
-
-    def fractional_max_pool_with_indices(
-        input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
-        _random_samples: Tensor | None = None,
-    ) -> Any:  # fmt: skip
-        return _fractional(name, n, input, kernel_size, output_size, output_ratio, _random_samples)
 
     def fractional_max_pool(
         input: Tensor, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
         _random_samples: Tensor | None = None,
     ) -> Any:  # fmt: skip
         found = _fractional(name, n, input, kernel_size, output_size, output_ratio, _random_samples)
-        return found if return_indices else found[0]
+        return found if with_indices or return_indices else found[0]
 
-    fractional_max_pool.__doc__ = f"Maxima over windows placed at random (Graham 2014; torch docs: torch.nn.functional.{name})."
-    fractional_max_pool_with_indices.__doc__ = f"{name} with the places of the maxima."
-    op("F", name=name)(fractional_max_pool)
-    op("F", name=f"{name}_with_indices")(fractional_max_pool_with_indices)
+    doc = f"Maxima over windows placed at random (Graham 2014; torch docs: torch.nn.functional.{name})."
+    if with_indices:
+        op("F", name=f"{name}_with_indices", doc=f"{name} with the places of the maxima.")(fractional_max_pool)
+    else:
+        op("F", name=name, doc=doc)(fractional_max_pool)
 
 
-_register_fractional(2)
-_register_fractional(3)
+for _n in (2, 3):
+    _register_fractional(_n, False)
+    _register_fractional(_n, True)

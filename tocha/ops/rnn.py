@@ -52,12 +52,7 @@ def _relu_step(gx: Any, state: tuple[Any, ...], w_hh: Any, b_hh: Any, w_hr: Any)
     return ((linear(state[0], w_hh, b_hh) + gx).relu(),)
 
 
-_STEPS: dict[str, Step] = {
-    "LSTM": _lstm_step,
-    "GRU": _gru_step,
-    "RNN_TANH": _tanh_step,
-    "RNN_RELU": _relu_step,
-}
+_STEPS: dict[str, Step] = {"LSTM": _lstm_step, "GRU": _gru_step, "RNN_TANH": _tanh_step, "RNN_RELU": _relu_step}
 
 
 def _run_forward(
@@ -144,26 +139,17 @@ def run_direction(
 
 
 def _run_layers(
-    mode: str,
-    data: Any,
-    batch_sizes: list[int] | None,
-    hx: tuple[Any, ...],
-    params: Sequence[Any],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-) -> tuple[Any, ...]:
+    mode: str, data: Any, batch_sizes: list[int] | None, hx: tuple[Any, ...], params: Sequence[Any], has_biases: bool, num_layers: int,
+    dropout: float, train: bool, bidirectional: bool,
+) -> tuple[Any, ...]:  # fmt: skip
     """The output, (T, N, H·directions) or packed, and the final states, each (layers·directions, N, H)."""
     directions = 2 if bidirectional else 1
     projected = mode == "LSTM" and hx[0].shape[2] != hx[1].shape[2]
     per_cell = 2 + 2 * has_biases + projected
     if len(params) != num_layers * directions * per_cell:
         raise RuntimeError(
-            f"{mode.lower()}: expected {num_layers * directions * per_cell} weights for {num_layers} "
-            "layer(s) "
-            f"of {directions} direction(s), got {len(params)}"
+            f"{mode.lower()}: expected {num_layers * directions * per_cell} weights for {num_layers} layer(s) of {directions} direction(s), "
+            f"got {len(params)}"
         )
     sizes = tuple(batch_sizes) if batch_sizes is not None else (data.shape[1],) * data.shape[0]
     if not sizes:
@@ -193,17 +179,9 @@ def _states(hx: Any) -> tuple[Any, ...]:
 
 
 def _padded(
-    mode: str,
-    input: Any,
-    hx: Any,
-    params: Sequence[Any],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[Any, ...]:
+    mode: str, input: Any, hx: Any, params: Sequence[Any], has_biases: bool, num_layers: int, dropout: float, train: bool,
+    bidirectional: bool, batch_first: bool,
+) -> tuple[Any, ...]:  # fmt: skip
     if input.dim() != 3:
         raise RuntimeError(f"{mode.lower()}: expected a 3-D input, got shape {tuple(input.shape)}")
     if batch_first:

@@ -33,11 +33,9 @@ def _cumulative(name: str, prim: Any) -> None:
             raise RuntimeError(f"{name}_(): expected dtype {input.dtype}, the tensor's own, got {kind}")
         return assign(input, scan(input, dim, dtype=input.dtype), name + "_")
 
-    scan.__name__, scan_.__name__ = name, name + "_"
-    scan.__doc__ = f"{name} along a dimension; integers become int64 (torch docs: torch.{name})."
-    scan_.__doc__ = f"`{name}` in place, in the tensor's own type."
-    op("torch method typedout")(scan)
-    op("method")(scan_)
+    doc = f"{name} along a dimension; integers become int64 (torch docs: torch.{name})."
+    op("torch method typedout", name=name, doc=doc)(scan)
+    op("method", name=name + "_", doc=f"`{name}` in place, in the tensor's own type.")(scan_)
 
 
 _cumulative("cumsum", prims.cumsum)
@@ -62,9 +60,8 @@ def _running(name: str, prim: Any) -> None:
             return named(name, (input.clone(), input.new_zeros((), dtype=dtypes.int64)))
         return named(name, prim(input, dim=where))
 
-    running.__name__ = name
-    running.__doc__ = f"Running {name[3:]}imum and the index of its last occurrence (torch docs: torch.{name})."
-    op("torch method strictout")(running)
+    doc = f"Running {name[3:]}imum and the index of its last occurrence (torch docs: torch.{name})."
+    op("torch method strictout", name=name, doc=doc)(running)
 
 
 _running("cummax", prims.cummax)

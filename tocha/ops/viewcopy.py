@@ -157,9 +157,8 @@ def _copy_form(name: str, function: Callable[..., Any]) -> None:
         got = function(*args, **kwargs)
         return clone(got, order="C") if isinstance(got, Tensor) else tuple(clone(x, order="C") for x in got)
 
-    copy.__name__ = name + "_copy"
-    copy.__doc__ = f"`{name}` as a copy (torch docs: torch.{name}_copy)."
-    op("torch method out" if name == "narrow" else "torch out", name=name + "_copy")(copy)
+    doc = f"`{name}` as a copy (torch docs: torch.{name}_copy)."
+    op("torch method out" if name == "narrow" else "torch out", name=name + "_copy", doc=doc)(copy)
 
 
 for _name, _function in _VIEWS.items():

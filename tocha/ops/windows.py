@@ -68,9 +68,7 @@ def _simple(name: str, rule: Callable[[Any, int], Any], doc: str) -> None:
     ) -> Tensor:
         return _window(name, rule, M, sym, dtype, device, requires_grad)
 
-    window.__name__ = name
-    window.__doc__ = f"{doc} (torch docs: torch.signal.windows.{name})."
-    op("windows", name=name)(window)
+    op("windows", name=name, doc=f"{doc} (torch docs: torch.signal.windows.{name}).")(window)
 
 
 def _cosine_sum(*a: float) -> Callable[[Any, int], Any]:
@@ -139,9 +137,7 @@ def _hamming(name: str, default: float) -> None:
     ) -> Tensor:  # fmt: skip
         return _window(name, _cosine_sum(alpha, 1 - alpha), M, sym, dtype, device, requires_grad)
 
-    window.__name__ = name
-    window.__doc__ = f"alpha - (1 - alpha) cos (torch docs: torch.signal.windows.{name})."
-    op("windows", name=name)(window)
+    op("windows", name=name, doc=f"alpha - (1 - alpha) cos (torch docs: torch.signal.windows.{name}).")(window)
 
 
 _hamming("general_hamming", 0.54)
@@ -171,9 +167,7 @@ def _legacy_simple(name: str, rule: Callable[[Any, int], Any]) -> None:
     ) -> Tensor:  # fmt: skip
         return _legacy(name, rule, window_length, periodic, dtype, device, requires_grad)
 
-    window.__name__ = name
-    window.__doc__ = f"A window function (torch docs: torch.{name})."
-    op("torch", name=name)(window)
+    op("torch", name=name, doc=f"A window function (torch docs: torch.{name}).")(window)
 
 
 _legacy_simple("hann_window", _cosine_sum(0.5, 0.5))
