@@ -11,19 +11,22 @@ Slots: `_a` the array (NumPy, CuPy or MetaArray; a strided view where the tensor
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tocha import dtypes
 from tocha.autograd.graph import LOOSE, UNCOUNTED, Hooks, HookTable, Node, RemovableHandle, Uncounted, Version, version_of
 from tocha.autograd.mode import INFERENCE, state
 from tocha.backends import device_of
 from tocha.backends.lazy import Lazy
-from tocha.device import Size, device, layout, strided
+from tocha.device import CPU, Size, device, layout, strided
 from tocha.dtypes import FROM_NP, dtype
 
-_new = object.__new__
+_ndarray, _new = np.ndarray, object.__new__
 
 
 class Extra:
@@ -100,15 +103,13 @@ class Tensor(_Operators):
 
     @property
     def device(self) -> device:
-        return device_of(self._a)
+        return CPU if self._a.__class__ is _ndarray else device_of(self._a)
 
     @property
     def layout(self) -> layout:
         return strided
 
-    @property
-    def ndim(self) -> int:
-        return int(self._a.ndim)
+    ndim: Any = property(operator.attrgetter("_a.ndim"))
 
     @property
     def itemsize(self) -> int:

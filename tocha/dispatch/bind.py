@@ -13,7 +13,7 @@ from tocha.backends import cpu, device_of, meta, namespace, native, while_traced
 from tocha.backends.lazy import Lazy, resolved
 from tocha.dispatch import override
 from tocha.dispatch.override import INTERPRETERS, NO_DISPATCH
-from tocha.dispatch.prim import Prim, link_view, record
+from tocha.dispatch.prim import Prim, record, view_of
 from tocha.dtypes import HALF_NP
 from tocha.tensor import Tensor, mark, wrap
 
@@ -142,15 +142,10 @@ def _bind_view(prim: Prim, x: Tensor, params: dict[str, Any], got: Any = None) -
     if got is None:
         got = prim.impl(namespace(x._a), x._a, **params)
     if got.__class__ is list:
-        outs = [wrap(g) for g in got]
-        for i, out in enumerate(outs):
-            step, step_params = prim.each(i, **params)  # type: ignore[attr-defined]
-            link_view(out, x, step, step_params, "multi")
+        find = prim.steps if len(got) < 64 else prim.steps.__wrapped__  # type: ignore[attr-defined]
+        steps = find(len(got), **params)
+        outs = [view_of(x, g, step, own, "multi") for g, (step, own) in zip(got, steps, strict=True)]
         if state.grad and x._rg:
             record(prim, (x,), outs, params)
         return tuple(outs)
-    out = wrap(got)
-    link_view(out, x, prim, params)
-    if x._rg and state.grad and prim.vjp is not None:
-        record(prim, (x,), (out,), params)
-    return out
+    return view_of(x, got, prim, params)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,6 +28,7 @@ from tocha.autograd.views import edge_of
 from tocha.backends.meta import MetaArray
 from tocha.backends.native import LEAST, PRIMS
 from tocha.backends.strides import in_rows
+from tocha.dtypes import FROM_NP
 from tocha.tensor import Tensor, View, wrap
 
 ARGUMENT, OUTPUT, SHAPE, DTYPE, PARAMETER, NEEDS, ALL_ARGUMENTS, ALL_SHAPES, ALL_DTYPES = range(9)
@@ -44,18 +44,10 @@ class Prim:
     )  # fmt: skip
 
     def __init__(
-        self,
-        name: str,
-        family: str,
-        impl: Callable[..., Any],
-        vjp: Any = None,
-        outputs: tuple[str, ...] = ("out",),
-        infer: Callable[..., Any] | None = None,
-        batch: Callable[..., Any] | None = None,
-        half: str = "float32",
-        tags: tuple[str, ...] = (),
-        joint: dict[tuple[bool, ...], Callable[..., Any]] | None = None,
-    ) -> None:
+        self, name: str, family: str, impl: Callable[..., Any], vjp: Any = None, outputs: tuple[str, ...] = ("out",),
+        infer: Callable[..., Any] | None = None, batch: Callable[..., Any] | None = None, half: str = "float32",
+        tags: tuple[str, ...] = (), joint: dict[tuple[bool, ...], Callable[..., Any]] | None = None,
+    ) -> None:  # fmt: skip
         self.name, self.family, self.impl, self.vjp, self.outputs = name, family, impl, vjp, outputs
         self.infer, self.batch, self.tags, self.joint = infer, batch, frozenset(tags), joint or {}
         # Tags: "random" draws numbers; "dynamic": the shape of the result depends on values; "raises": the kernel checks values.
@@ -142,7 +134,7 @@ class Plan:
     arguments among them."""
 
     __slots__ = (
-        "holds", "in_order", "joint", "needs", "node_class", "outputs", "prim", "rules", "sources", "special", "take", "tensors", "totals",
+        "holds", "in_order", "joint", "needs", "node_class", "outputs", "prim", "rules", "save", "sources", "special", "tensors", "totals",
         "variadic",
     )  # fmt: skip
 
@@ -173,15 +165,18 @@ class Plan:
         self.rules = tuple(rules)
         self.sources = tuple(sources)
         self.needs = needs
-        only_arguments = all(kind == ARGUMENT for kind, _ in self.sources)
-        places = [key for _, key in self.sources]
-        self.take = _taker(places) if only_arguments else None  # of a call's arguments, what to save
+        self.save: Any = None  # `saver`'s, once it was asked
         self.tensors = tuple(p for p, (kind, _) in enumerate(self.sources) if kind == ARGUMENT)
         self.variadic = any(kind == ALL_ARGUMENTS for kind, _ in self.sources)
         self.holds = any(kind in (ARGUMENT, OUTPUT, ALL_ARGUMENTS) for kind, _ in self.sources)  # tensors, to be freed
         self.special = self.variadic or any(kind == OUTPUT for kind, _ in self.sources)
         self.in_order = all(not by_name and places == tuple(range(len(self.sources))) for _, _, places, by_name in rules)
         self.outputs = tuple((p, key) for p, (kind, key) in enumerate(self.sources) if kind == OUTPUT)
+
+    def saver(self) -> Callable[[Sequence[Any], Sequence[Tensor], dict[str, Any]], tuple[Any, ...]]:
+        """What gives the values to save of a call's arguments, outputs and parameters."""
+        self.save = _saver(self.sources)
+        return self.save
 
     def narrowed(self, wanted: Sequence[bool], values: Sequence[Any]) -> tuple[Plan, Sequence[Any]]:
         """The plan for the gradients among its own that are `wanted`, and that plan's values among `values`; itself if they don't suffice."""
@@ -194,11 +189,22 @@ class Plan:
         return plan, [needs if kind == NEEDS else own[kind, key] for kind, key in plan.sources]
 
 
-def _taker(places: list[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """What gives a tuple of the items at `places`."""
-    if len(places) > 1:
-        return operator.itemgetter(*places)
-    return lambda items: tuple([items[place] for place in places])
+#: How a value to save is had, by its kind. Every recorded call saves, so they make one expression.
+_SAVED = {
+    ARGUMENT: "args[{}]", OUTPUT: "held(outs[{}])", SHAPE: "None if args[{0}] is None else args[{0}]._a.shape",
+    DTYPE: "None if args[{0}] is None else dtypes[args[{0}]._a.dtype]", PARAMETER: "params[{!r}]", NEEDS: "{}", ALL_ARGUMENTS: "tuple(args[{}:])",
+    ALL_SHAPES: "tuple([a._a.shape for a in args[{}:]])", ALL_DTYPES: "tuple([dtypes[a._a.dtype] for a in args[{}:]])",
+}  # fmt: skip
+
+
+@functools.cache
+def _saver(sources: tuple[tuple[int, Any], ...]) -> Any:
+    values = "".join([f"({_SAVED[kind].format(key)}), " for kind, key in sources])
+    return eval(f"lambda args, outs, params: ({values})", {"held": _held, "dtypes": FROM_NP})
+
+
+def _held(out: Tensor) -> Any:
+    return out._a if out.__class__ is Tensor else out.detach()
 
 
 def _signature(function: Callable[..., Any]) -> tuple[Sequence[str], Sequence[str]]:
@@ -393,8 +399,6 @@ def _fit(g: Tensor, target: tuple[tuple[int, ...], Any, bool]) -> Tensor:
     arguments of computations on another device may lie)."""
     shape, np_dtype, to_cpu = target
     if g._a.dtype is not np_dtype:
-        from tocha.dtypes import FROM_NP
-
         if g._a.dtype.kind == "c" and np_dtype.kind != "c":
             g = g.real
         g = g.to(FROM_NP[np_dtype])
@@ -408,6 +412,12 @@ _new = object.__new__
 
 def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict[str, Any]) -> None:
     """Put a call on the tape: outs get a node leading to those of `args` that require grad."""
+    out = outs[0]
+    if len(args) == 1 == len(outs) and state.grad == 1 and not INFERENCE_USED and not prim.fit and out._node is None:
+        if out._a.dtype.kind not in "biu":
+            plan = prim.plans.get(3) or prim.plan((True,))
+            record_two(plan, (plan.save or plan.saver())(args, outs, params), args[0], None, 1, out)
+        return
     edges: list[Node | Tensor | None] = []
     numbers: Any = None
     needs, bit = 0, 1
@@ -425,20 +435,7 @@ def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict
             edges.append(None)
         bit += bit
     plan = prim.plans.get(needs + bit) or prim.plan(tuple([needs >> i & 1 == 1 for i in range(len(args))]))
-    saved: Any = [] if plan.take is None else plan.take(args)
-    for kind, where in plan.sources if plan.take is None else ():
-        if kind == ARGUMENT:
-            saved.append(args[where])
-        elif kind == PARAMETER:
-            saved.append(params[where])
-        elif kind == OUTPUT:
-            out = outs[where]
-            saved.append(out._a if out.__class__ is Tensor else out.detach())
-        elif kind == SHAPE:
-            a = args[where]
-            saved.append(None if a is None else a._a.shape)
-        else:
-            saved.append(_save(kind, where, args))
+    saved = (plan.save or plan.saver())(args, outs, params)
     if INFERENCE_USED and marked(args):
         if left_out(args) and prim.name not in ("clone", "cast"):  # those two make normal tensors
             return
@@ -450,20 +447,16 @@ def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict
     node.hooks = node.output_versions = node.fit = None
     node.packed = False
     node.plan = plan
-    node.saved = tuple(saved)
+    node.saved = saved
     node.order = next_order()
     for _, number in plan.outputs if len(outs) > 1 else ():
         if outs[number]._a.dtype.kind in "biu":  # indices, which know no node that could hear of changes
             node.output_versions = {**(node.output_versions or {}), number: (version_of(outs[number]), node.order)}
     if prim.fit:
-        node.fit = _targets(args, outs[0]._a)
+        node.fit = targets(args, outs[0]._a)
     if state.grad == 2:
         _slow_record(node, args, outs)
-    out = outs[0]
-    if out._a.dtype.kind not in "biu" and out._node is None:
-        out._rg = True
-        out._node = node
-    for number in range(1, len(outs)):
+    for number in range(len(outs)):
         out = outs[number]
         if out._a.dtype.kind not in "biu" and out._node is None:
             out._rg = True
@@ -471,7 +464,7 @@ def record(prim: Prim, args: Sequence[Any], outs: Sequence[Tensor], params: dict
             out._nr = number
 
 
-def _targets(args: Sequence[Any], out: Any) -> Any:
+def targets(args: Sequence[Any], out: Any) -> Any:
     """Shapes and types that gradients of a pointwise call must be brought to, None if they all have the output's."""
     for a in args:
         if isinstance(a, Tensor) and (a._a.shape != out.shape or a._a.dtype is not out.dtype or _on_cpu(a, out)):
@@ -496,15 +489,13 @@ def record_two(plan: Plan, saved: tuple[Any, ...], input: Any, other: Any, need:
     second: Any = None
     numbers = None
     if need & 1:
-        first = input._node
-        if first is None or input._view is not None or input._nr:
-            first = edge_of(input)
-            numbers = (input._nr, 0) if input._nr else None
+        first = (input._node or input) if input._view is None and input._extra is None else edge_of(input)
+        if input._nr:
+            numbers = (input._nr, 0)
     if need & 2:
-        second = other._node
-        if second is None or other._view is not None or other._nr:
-            second = edge_of(other)
-            numbers = (numbers[0] if numbers else 0, other._nr) if other._nr else numbers
+        second = (other._node or other) if other._view is None and other._extra is None else edge_of(other)
+        if other._nr:
+            numbers = (numbers[0] if numbers else 0, other._nr)
     node.edges = (first,) if other is None else (first, second)
     node.output_numbers = numbers
     node.outputs = 1
@@ -515,19 +506,6 @@ def record_two(plan: Plan, saved: tuple[Any, ...], input: Any, other: Any, need:
     node.order = next_order()
     out._rg = True
     out._node = node
-
-
-def _save(kind: int, key: Any, args: Sequence[Any]) -> Any:
-    """The rarer kinds of saved values."""
-    if kind == DTYPE:
-        return None if args[key] is None else args[key].dtype
-    if kind == NEEDS:
-        return key
-    if kind == ALL_ARGUMENTS:
-        return tuple(args[key:])
-    if kind == ALL_SHAPES:
-        return tuple(tuple(a.shape) for a in args[key:])
-    return tuple(a.dtype for a in args[key:])
 
 
 def _slow_record(node: PrimNode, args: Sequence[Any], outs: Sequence[Tensor]) -> None:
@@ -555,30 +533,30 @@ def _unpacked(value: Any, node: Node) -> Any:
     return value.unpack(node) if hasattr(value, "unpack_hook") else value
 
 
-def link_view(
-    out: Tensor,
-    base: Tensor,
-    prim: Prim,
-    params: dict[str, Any],
-    kind: str = "normal",
-    then: tuple[Prim, dict[str, Any]] | None = None,
-) -> None:
-    """Make `out` a view of `base` in the books: shared version counter, root and chain. `then`: a second view upon the first."""
+def view_of(
+    base: Tensor, array: Any, prim: Prim, params: dict[str, Any], kind: str = "normal", then: tuple[Prim, dict[str, Any]] | None = None
+) -> Tensor:
+    """A view of `base` on `array`, in the books and, unless it is one of several or there is a second view upon the first (`then`), on the
+    tape: shared version counter, root and chain."""
+    out = _new(Tensor)
+    out._a, out._rg, out._nr = array, False, 0
+    out._grad = out._node = out._view = out._extra = None
     out._vc = version = base._vc or version_of(base)
     if version is UNCOUNTED:
-        return
-    parent = base._view
-    if not state.grad and kind != "custom":
-        kind = "inference" if state.inference else "no_grad"
-    view = _new(View)
+        return out
+    parent, mode = base._view, state.grad
+    step = ((prim, params),) if then is None else ((prim, params), then)
+    out._view = view = _new(View)
     view.version = version.value
+    view.kind = made = kind if mode else "inference" if state.inference else "no_grad"
     if parent is None:
-        view.base, view.chain, view.kind = base, ((prim, params),), kind
+        view.base, view.chain = base, step
     else:
-        view.base, view.chain = parent.base, (*parent.chain, (prim, params))
-        view.kind = parent.kind if parent.kind != "normal" else kind
-    if then is not None:
-        view.chain = (*view.chain, then)
-    out._view = view
-    if out._rg is False and out._a.dtype.kind not in "biu" and (not view.base._rg or (base._rg and prim.vjp is not None)):
+        view.base, view.chain = parent.base, (*parent.chain, *step)
+        view.kind = parent.kind if parent.kind != "normal" else made
+    wanted = base._rg and prim.vjp is not None
+    if array.dtype.kind not in "biu" and (wanted or not view.base._rg):
         out._rg = view
+    if wanted and mode and kind == "normal" and then is None:
+        record(prim, (base,), (out,), params)
+    return out

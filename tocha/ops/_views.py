@@ -7,26 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from tocha.autograd.mode import state
 from tocha.autograd.names import Dropped, Swapped
 from tocha.backends import cpu
 from tocha.device import Size
 from tocha.dispatch.override import INTERPRETERS, PLAIN
-from tocha.dispatch.prim import link_view, record
+from tocha.dispatch.prim import view_of
 from tocha.prims import view as prims
-from tocha.tensor import Tensor, wrap
+from tocha.tensor import Tensor
 
 
 def plain(input: Any) -> bool:
     return input.__class__ in PLAIN and input._a.__class__ is np.ndarray and not INTERPRETERS
-
-
-def linked(input: Tensor, array: Any, prim: Any, params: dict[str, Any]) -> Tensor:
-    out = wrap(array)
-    link_view(out, input, prim, params)
-    if input._rg and state.grad:
-        record(prim, (input,), (out,), params)
-    return out
 
 
 def short_view(input: Any, *shape: Any) -> Tensor | None:
@@ -41,7 +32,7 @@ def short_view(input: Any, *shape: Any) -> Tensor | None:
         return None  # the general way raises in words
     if got.shape != shape and -1 not in shape:  # NumPy takes any negative size for -1
         return None
-    return linked(input, got, prims.view, {"shape": got.shape})
+    return view_of(input, got, prims.view, {"shape": got.shape})
 
 
 @functools.cache
@@ -60,7 +51,7 @@ def short_transpose(input: Any, dim0: Any = None, dim1: Any = None, *more: Any) 
     if not (-n <= dim0 < n and -n <= dim1 < n):
         return None
     dims = exchanged(n, dim0, dim1)
-    return linked(input, input._a.transpose(dims), prims.permute, {"dims": dims})
+    return view_of(input, input._a.transpose(dims), prims.permute, {"dims": dims})
 
 
 def short_permute(input: Any, *dims: Any) -> Tensor | None:
@@ -69,7 +60,7 @@ def short_permute(input: Any, *dims: Any) -> Tensor | None:
     for d in dims:
         if d.__class__ is not int or not 0 <= d < len(dims) or dims.count(d) > 1:
             return None
-    return linked(input, input._a.transpose(dims), prims.permute, {"dims": dims})
+    return view_of(input, input._a.transpose(dims), prims.permute, {"dims": dims})
 
 
 def short_unsqueeze(input: Any, dim: Any = None, *more: Any) -> Tensor | None:
@@ -79,8 +70,10 @@ def short_unsqueeze(input: Any, dim: Any = None, *more: Any) -> Tensor | None:
     n = a.ndim + 1
     if not -n <= dim < n:
         return None
-    d = dim % n
-    return linked(input, prims.unsqueeze.impl(cpu, a, dim=d), prims.unsqueeze, {"dim": d})
+    d, shape = dim % n, a.shape
+    dense = a.size > 1 and a.flags.c_contiguous  # then NumPy's strides of the new dimension are torch's
+    got = a.reshape((*shape[:d], 1, *shape[d:])) if dense else prims.unsqueeze.impl(cpu, a, dim=d)
+    return view_of(input, got, prims.unsqueeze, {"dim": d})
 
 
 def short_expand(input: Any, *size: Any) -> Tensor | None:
@@ -102,7 +95,7 @@ def short_expand(input: Any, *size: Any) -> Tensor | None:
     for n in size[:lead]:
         if n.__class__ is not int or n < 0:
             return None
-    return linked(input, cpu.restride(a, wanted, strides), prims.expand, {"shape": wanted})
+    return view_of(input, cpu.restride(a, wanted, strides), prims.expand, {"shape": wanted})
 
 
 def short_like(short: Any) -> Any:
@@ -116,7 +109,7 @@ def short_squeeze(input: Any, dim: Any = None, *more: Any) -> Tensor | None:
     a = input._a
     d = dim % a.ndim
     one = a.shape[d] == 1
-    return linked(input, a.squeeze(d) if one else a[...], prims.squeeze, {"dims": Dropped([d] if one else [])})
+    return view_of(input, a.squeeze(d) if one else a[...], prims.squeeze, {"dims": Dropped([d] if one else [])})
 
 
 def short_size(input: Any, dim: Any = None, *more: Any) -> Any:

@@ -27,14 +27,14 @@ from tocha.dispatch.override import (
     dispatch_function,
     in_memory,
 )
-from tocha.dispatch.prim import record
+from tocha.dispatch.prim import record, view_of
 from tocha.dispatch.registry import name_it
 from tocha.dtypes import HALF_NP
 from tocha.prims import indexing as prims
 from tocha.prims import view
-from tocha.tensor import Tensor, View, wrap
+from tocha.tensor import Tensor, wrap
 
-_ndarray, _new = np.ndarray, object.__new__
+_ndarray = np.ndarray
 _FULL = slice(None)
 INDEX_TYPES, _UINT8 = frozenset((np.dtype(np.int64), np.dtype(np.int32))), np.dtype(np.uint8)
 _FLOAT32, _FLOAT64, _MOST = np.dtype(np.float32), np.dtype(np.float64), float(np.finfo(np.float32).max)
@@ -77,14 +77,17 @@ def getitem(input: Tensor, index: Any) -> Tensor:
     """`input[index]`: a view for integers, slices, None and Ellipsis; a copy if masks or index tensors take part."""
     if input.__class__ in PLAIN and not FUNCTION_MODES and not INTERPRETERS and _is_basic(index):
         return _select(input, index)
-    if input.__class__ in PLAIN and not (FUNCTION_MODES or INTERPRETERS or (state.grad and input._rg)):
-        got = None
-        if index.__class__ in PLAIN:
+    if input.__class__ in PLAIN and not (FUNCTION_MODES or INTERPRETERS):
+        got, wanted = None, state.grad and input._rg
+        if index.__class__ in PLAIN and not (wanted and index._a.dtype is not _INT64):
             got = _take_plain(input._a, index._a)
-        elif index.__class__ is tuple:
+        elif index.__class__ is tuple and not wanted:
             got = _take_several(input._a, index)
         if got is not None:
-            return wrap(got)
+            out = wrap(got)
+            if wanted:
+                record(prims.index, (input, index), (out,), {"dims": (0,)})
+            return out
     if FUNCTION_MODES or OVERRIDES[input.__class__] or OVERRIDES[index.__class__]:
         return dispatch_function(Tensor.__getitem__, _getitem, (input, index), {})
     return _getitem(input, index)
@@ -165,30 +168,7 @@ def _select(input: Tensor, index: Any) -> Tensor:
         got = a[key] if None not in key else view.basic_index(namespace(a), a, key)
     except IndexError as error:
         raise _reworded(error, input, key) from None
-    out = _new(Tensor)
-    out._a = got
-    out._rg = False
-    out._grad = out._node = out._extra = None
-    out._nr = 0
-    step = (view.slice_, {"index": key})
-    parent = input._view
-    recording = state.grad
-    out._vc = version = version_of(input)
-    if version is UNCOUNTED:
-        out._view = None
-        return out
-    kind = "normal" if recording else "inference" if state.inference else "no_grad"
-    if parent is None:
-        out._view = parent = View(input, (step,), version.value, kind)
-    else:
-        kind = parent.kind if parent.kind != "normal" else kind
-        out._view = parent = View(parent.base, (*parent.chain, step), version.value, kind)
-    wanted = input._rg
-    if wanted and recording:
-        record(view.slice_, (input,), (out,), step[1])
-    elif a.dtype.kind not in "biu" and (wanted or not parent.base._rg):
-        out._rg = parent
-    return out
+    return view_of(input, got, view.slice_, {"index": key})
 
 
 def _reworded(error: IndexError, input: Tensor, key: Any = ()) -> IndexError:

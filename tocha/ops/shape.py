@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tocha import dtypes
+from tocha.autograd.mode import state
 from tocha.autograd.names import AllDropped, Dropped, Turned
-from tocha.backends import device_of, for_device, geometry, namespace
+from tocha.backends import cpu, device_of, for_device, geometry, namespace
 from tocha.device import Size
+from tocha.dispatch.override import PLAIN
+from tocha.dispatch.prim import record, view_of
 from tocha.dispatch.promote import result_type
 from tocha.dispatch.registry import op
 from tocha.ops._views import (
     exchanged,
-    linked,
     plain,
     short_expand,
     short_like,
@@ -106,7 +109,7 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     return prims.permute(input, dims=exchanged(n, d0, d1))
 
 
-@op("torch method", short=lambda x, *more: None if more or not plain(x) or x._a.ndim != 2 else linked(x, x._a.T, prims.permute, {"dims": _T}))
+@op("torch method", short=lambda x, *more: None if more or not plain(x) or x._a.ndim != 2 else view_of(x, x._a.T, prims.permute, {"dims": _T}))
 def t(input: Tensor) -> Tensor:
     """Transpose of a matrix; 0-d and 1-d tensors as they are (torch docs: torch.t)."""
     if input.ndim > 2:
@@ -192,7 +195,26 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     return reshape(out, wanted) if lead else out
 
 
-@op("torch method")
+def _short_as_strided(input: Any, size: Any = None, stride: Any = None, offset: Any = 0, *more: Any) -> Tensor | None:
+    """Of a plain tensor that is all of its storage."""
+    if more or offset.__class__ is not int or offset < 0 or not plain(input) or input._view is not None:
+        return None
+    if not size.__class__ is stride.__class__ is tuple or len(size) != len(stride):
+        return None
+    a, last = input._a, offset
+    for n, step in zip(size, stride, strict=True):
+        if n.__class__ is not int or step.__class__ is not int or n < 1 or step < 0:
+            return None
+        last += (n - 1) * step
+    if last >= a.size or not a.flags.c_contiguous or cpu.root(a).nbytes != a.nbytes:
+        return None
+    item = a.dtype.itemsize
+    seen = cpu.restride(a, size, tuple([s * item for s in stride]), offset * item)
+    own = a.shape, tuple([s // item for s in a.strides]), 0, a.size
+    return view_of(input, seen, prims.as_strided, {"size": size, "stride": stride, "offset": offset, "own": own})
+
+
+@op("torch method", short=_short_as_strided)
 def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
     """A view of input's storage with any size and stride, in elements (torch docs: torch.as_strided)."""
     shape, steps = tuple(size), tuple(stride)
@@ -334,18 +356,18 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 @op("torch method")
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """All slices along a dimension (torch docs: torch.unbind)."""
-    if input.ndim == 0:
+    if input._a.ndim == 0:
         raise IndexError("Dimension specified as 0 but tensor has no dimensions")
-    return tuple(prims.unbind(input, dim=wrap_dim(dim, input.ndim, "unbind")))
+    return tuple(prims.unbind(input, dim=wrap_dim(dim, input._a.ndim, "unbind")))
 
 
 @op("torch method")
 def split(tensor: Tensor, split_size_or_sections: Any = None, dim: int = 0, *, split_size: Any = None) -> tuple[Tensor, ...]:
     """Pieces of a size, or of given sizes, along a dimension (torch docs: torch.split)."""
     size = split_size if split_size_or_sections is None else split_size_or_sections
-    if tensor.ndim == 0:
+    if tensor._a.ndim == 0:
         raise RuntimeError("split expects at least a 1-dimensional tensor")
-    d = wrap_dim(dim, tensor.ndim, "split")
+    d = wrap_dim(dim, tensor._a.ndim, "split")
     n = tensor._a.shape[d]
     if isinstance(size, (tuple, list)):
         sizes = tuple(int(s) for s in size)
@@ -365,12 +387,12 @@ def split(tensor: Tensor, split_size_or_sections: Any = None, dim: int = 0, *, s
 @op("torch method")
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` pieces of equal size along a dimension, the last maybe smaller (torch docs: torch.chunk)."""
-    if input.ndim == 0:
+    if input._a.ndim == 0:
         raise RuntimeError("chunk expects at least a 1-dimensional tensor")
     chunks = check_int(chunks, "chunk", "chunks")
     if chunks <= 0:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-    d = wrap_dim(dim, input.ndim, "chunk")
+    d = wrap_dim(dim, input._a.ndim, "chunk")
     n = input._a.shape[d]
     step = -(-n // chunks)
     if step == 0:
@@ -378,7 +400,52 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return split(input, step, d)
 
 
-@op("torch out", alias=("concat", "concatenate"))
+def _arrays(tensors: Any, dim: Any, more: Any) -> list[Any] | None:
+    """The arrays of few plain tensors of one type and rank, with the dimension to join them in; None for the general way."""
+    if more or dim.__class__ is not int or tensors.__class__ not in (list, tuple) or not tensors or not plain(tensors[0]):
+        return None
+    first, arrays = tensors[0]._a, []
+    if not -first.ndim <= dim < first.ndim:
+        return None
+    for x in tensors:
+        a = x._a if x.__class__ in PLAIN else None
+        if a.__class__ is not np.ndarray or a.dtype is not first.dtype or a.ndim != first.ndim or not 0 < a.size < 512:
+            return None
+        arrays.append(a)
+    return arrays
+
+
+def _joined(prim: Any, tensors: Any, found: Any, dim: int) -> Tensor:
+    out = wrap(found)
+    if state.grad and any(x._rg for x in tensors):
+        record(prim, tensors, (out,), {"dim": dim})
+    return out
+
+
+def _short_cat(tensors: Any, dim: Any = 0, *more: Any) -> Tensor | None:
+    arrays = _arrays(tensors, dim, more)
+    try:
+        found = None if arrays is None else np.concatenate(arrays, dim)
+    except ValueError:
+        return None  # the general way raises in words
+    if arrays is None or found is None or not found.flags.c_contiguous:
+        return None
+    return _joined(move.cat, tensors, found, dim % found.ndim)
+
+
+def _short_stack(tensors: Any, dim: Any = 0, *more: Any) -> Tensor | None:
+    arrays = _arrays(tensors, dim, more)
+    if arrays is None or dim < 0:
+        return None
+    shape = arrays[0].shape
+    for a in arrays:
+        if a.shape != shape:
+            return None
+    found = np.concatenate(arrays, dim)
+    return _joined(move.stack, tensors, found.reshape((*shape[:dim], len(arrays), *shape[dim:])), dim) if found.flags.c_contiguous else None
+
+
+@op("torch out", alias=("concat", "concatenate"), short=_short_cat)
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors joined along an existing dimension (torch docs: torch.cat)."""
     try:
@@ -429,7 +496,7 @@ def _one_type(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return tensors
 
 
-@op("torch out")
+@op("torch out", short=_short_stack)
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape joined along a new dimension (torch docs: torch.stack)."""
     if not isinstance(tensors, (tuple, list)) or not tensors:
@@ -444,7 +511,16 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return move.stack(*_one_type(tensors), dim=d)
 
 
-@op("torch method")
+def _short_flatten(input: Any, start: Any = 0, end: Any = -1, *more: Any) -> Tensor | None:
+    if more or start.__class__ is not int or end.__class__ is not int or not plain(input):
+        return None
+    shape = input._a.shape
+    n = len(shape)
+    start, end = start + n if start < 0 else start, end + n if end < 0 else end
+    return short_view(input, *shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :]) if 0 <= start < end < n else None
+
+
+@op("torch method", short=_short_flatten)
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dimensions start … end made one (torch docs: torch.flatten)."""
     start, end = wrap_dim(start_dim, input.ndim, "flatten"), wrap_dim(end_dim, input.ndim, "flatten")
@@ -455,12 +531,9 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     if start == end:
         return input
     shape = input._a.shape
-    n = 1
-    for s in shape[start : end + 1]:
-        n *= s
+    n = math.prod(shape[start : end + 1])
     wanted = (*shape[:start], n, *shape[end + 1 :])
-    quick = short_view(input, *wanted)
-    return reshape(input, wanted) if quick is None else quick
+    return reshape(input, wanted)
 
 
 @op("torch method")

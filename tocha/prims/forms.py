@@ -18,7 +18,7 @@ from tocha.backends.strides import settled
 from tocha.dispatch import override
 from tocha.dispatch.overlap import check_in_place, has_history, one_memory
 from tocha.dispatch.override import FUNCTION_MODES, INTERPRETERS, OVERRIDES, PLAIN, dispatch_function
-from tocha.dispatch.prim import ARGUMENT, OUTPUT, Plan, record, record_two
+from tocha.dispatch.prim import ARGUMENT, OUTPUT, Plan, record, record_two, targets
 from tocha.dispatch.promote import REAL_NP, SMALL, WEAK, common_dtype
 from tocha.dispatch.registry import as_number, name_it
 from tocha.dtypes import HALF, dtype
@@ -26,6 +26,7 @@ from tocha.prims.pointwise import BOOL_NP, NUMBERS, Pointwise, broadcast_shapes
 from tocha.tensor import Tensor, mark, wrap
 
 _ndarray, _asarray, _new = np.ndarray, np.asarray, object.__new__
+_NUMBERS = (int, float)
 
 
 class Form:
@@ -246,9 +247,10 @@ def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
                     need = (1 if input._rg else 0) + (2 if b is not other and other._rg else 0)
                     if need and differentiable and (mode := state.grad):
                         plan, saves = savers[need]
-                        if mode == 1 and saves >= 0 and (b is other or a.shape == b.shape):
-                            saved = _CHOOSE[saves](input, other)
-                            record_two(plan, saved, input, other, need, result)
+                        if mode == 1 and saves >= 0:
+                            record_two(plan, _CHOOSE[saves](input, other), input, other, need, result)
+                            if b is not other and a.shape != b.shape and result._node is not None:
+                                result._node.fit = targets((input, other), result._a)
                         else:
                             record(rule, (input, other), (result,), {})
                     return result
@@ -259,6 +261,13 @@ def _binary(rule: Pointwise, name: str) -> Callable[..., Any]:
         return plain(input, other, out=out)
 
     def plain(input: Any, other: Any, *, out: Tensor | None = None) -> Any:
+        if input.__class__ in _NUMBERS and other.__class__ in PLAIN and out is None and not INTERPRETERS and rule.numbers != "second":
+            a = other._a
+            if a.__class__ is _ndarray and a.dtype in direct and a.size < least and a.flags.c_contiguous and _weak(rule, a.dtype, input):
+                result = wrap(_asarray(state.run(eager, input, a)))
+                if other._rg and state.grad and differentiable:
+                    record(rule, (input, other), (result,), {})
+                return result
         if rule.numbers == "all":
             input = as_operand(input, other)
         check_operands(name, (input, other), rule.numbers)

@@ -5,18 +5,19 @@ Sums are the backend's (`xp.total`).
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tocha.autograd.mode import state
 from tocha.backends import cpu, namespace
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.override import INTERPRETERS
-from tocha.dispatch.prim import link_view, prim
+from tocha.dispatch.prim import prim, view_of
 from tocha.dtypes import HALF_NP
 from tocha.prims.elementary import conj, keep
 from tocha.prims.pointwise import pointwise
 from tocha.prims.view import expand, view
-from tocha.tensor import Tensor, wrap
+from tocha.tensor import Tensor
 
 Shape = tuple[int, ...]
 
@@ -30,10 +31,7 @@ def reduced_shape(shape: Shape, dim: Shape, keepdim: bool) -> Shape:
 
 def count(shape: Shape, dim: Shape) -> int:
     """How many elements are reduced into one."""
-    n = 1
-    for i in dim:
-        n *= shape[i]
-    return n
+    return math.prod([shape[i] for i in dim])
 
 
 def unsqueezed(g: Any, shape: Shape, dim: Shape, keepdim: bool) -> Any:
@@ -57,12 +55,10 @@ def spread(g: Any, shape: Shape, dim: Shape, keepdim: bool) -> Any:
         strides = tuple([0 if d in dim else s for d, s in enumerate(steps)])
     else:
         strides = tuple([0 if d in dim else next(steps) for d in range(len(shape))])
-    out = wrap(cpu.restride(g._a, shape, strides))  # both views at once
+    seen = cpu.restride(g._a, shape, strides)  # both views at once
     if not keepdim and dim:
-        link_view(out, g, view, {"shape": reduced_shape(shape, dim, True)}, then=(expand, {"shape": shape}))
-    else:
-        link_view(out, g, expand, {"shape": shape})
-    return out
+        return view_of(g, seen, view, {"shape": reduced_shape(shape, dim, True)}, then=(expand, {"shape": shape}))
+    return view_of(g, seen, expand, {"shape": shape})
 
 
 def _infer(input: Any, *, dim: Shape, keepdim: bool) -> MetaArray:
@@ -200,7 +196,7 @@ def _picked_vjp(g: Any, input_shape: Shape, indices: Any, *, dim: int, keepdim: 
     return None if g[0] is None else place(g[0], indices, input_shape, dim, keepdim)
 
 
-def _infer_picked(input: Any, *, dim: int, keepdim: bool) -> tuple[MetaArray, MetaArray]:
+def _infer_picked(input: Any, *, dim: int, keepdim: bool, **unused: Any) -> tuple[MetaArray, MetaArray]:
     shape = reduced_shape(input.shape, (dim,), keepdim) if input.shape else ()
     return MetaArray(shape, input.dtype), MetaArray(shape, "int64")
 

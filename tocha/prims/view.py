@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from typing import Any
 
 from tocha.backends import geometry
@@ -12,6 +14,7 @@ from tocha.dispatch.bind import bind
 from tocha.dispatch.prim import Prim, prim
 
 Shape = tuple[int, ...]
+_ALL = slice(None)
 
 
 def _inverse(dims: Shape) -> Shape:
@@ -91,7 +94,11 @@ def _pad_back(g: Any, shape: Shape, index: tuple[Any, ...]) -> Any:
 def basic_index(xp: Any, input: Any, key: tuple[Any, ...]) -> Any:
     """input[key] for a key of integers, slices with positive steps, None and one Ellipsis."""
     got = input[key]
-    return _with_new_dims(xp, input, key, got) if None in key else got
+    if None not in key:
+        return got
+    if input.size > 1 and input.flags.c_contiguous and not [k for k in key if k is not None and k is not Ellipsis and k != _ALL]:
+        return input.reshape(got.shape)  # whose strides are torch's then
+    return _with_new_dims(xp, input, key, got)
 
 
 def _with_new_dims(xp: Any, input: Any, key: tuple[Any, ...], got: Any) -> Any:
@@ -161,12 +168,14 @@ def split(xp: Any, input: Any, *, sizes: Shape, dim: int) -> Any:
     return pieces
 
 
-def _split_each(i: int, sizes: Shape, dim: int) -> Any:
-    start = sum(sizes[:i])
-    return slice_, {"index": (slice(None),) * dim + (slice(start, start + sizes[i]),)}
+@functools.lru_cache(1024)
+def _pieces(count: int, sizes: Shape, dim: int) -> Any:
+    """The view that each piece is, with its parameters."""
+    ends = itertools.accumulate(sizes)
+    return [(slice_, {"index": (_ALL,) * dim + (slice(end - size, end),)}) for size, end in zip(sizes, ends, strict=True)]
 
 
-split.each = _split_each  # type: ignore[attr-defined]
+split.steps = _pieces  # type: ignore[attr-defined]
 
 
 def _unbind_vjp(g: Any, input_shape: Shape, *, dim: int) -> Any:
@@ -183,7 +192,12 @@ def unbind(xp: Any, input: Any, *, dim: int) -> Any:
     return [input[(*lead, i, Ellipsis)] for i in range(input.shape[dim])]
 
 
-unbind.each = lambda i, dim: (slice_, {"index": (slice(None),) * dim + (i,)})  # type: ignore[attr-defined]
+@functools.lru_cache(1024)
+def _slices(count: int, dim: int) -> Any:
+    return [(slice_, {"index": (_ALL,) * dim + (i,)}) for i in range(count)]
+
+
+unbind.steps = _slices  # type: ignore[attr-defined]
 
 
 def _as_strided_vjp(g: Any, *, size: Shape, stride: Shape, offset: int, own: Any) -> Any:
