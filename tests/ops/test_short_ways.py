@@ -159,3 +159,78 @@ def test_sizes_below_minus_one_are_refused() -> None:
         with pytest.raises(RuntimeError, match="invalid shape dimension"):
             torch.arange(4).reshape(sizes)
     assert torch.arange(4).view(2, -1).tolist() == [[0, 1], [2, 3]]
+
+
+def test_few_elements_are_recorded() -> None:
+    """Values, gradients and names of nodes, by position and by name of the argument."""
+    ramp = [[1.0, 2, 3], [4, 5, 6]]
+    index, mask = torch.tensor([[2, 0], [1, 1]]), torch.tensor([[True, False, True]] * 2)
+    calls: list[tuple[Any, Any, Any, str]] = [
+        (lambda x: x.sum(), 21, [[1, 1, 1]] * 2, "Sum"), (lambda x: x.sum(dim=0, keepdim=True), [[5, 7, 9]], [[1, 1, 1]] * 2, "Sum"),
+        (lambda x: x.mean(-1), [2, 5], [[1 / 3] * 3] * 2, "Mean"), (lambda x: x.mean(1, True), [[2], [5]], [[1 / 3] * 3] * 2, "Mean"),
+        (lambda x: x.amax(dim=-1), [3, 6], [[0, 0, 1]] * 2, "Amax"), (lambda x: x.amin(0), [1, 2, 3], [[1, 1, 1], [0, 0, 0]], "Amin"),
+        (lambda x: torch.cat([x, x], dim=1), [r * 2 for r in ramp], [[2, 2, 2]] * 2, "Cat"),
+        (lambda x: torch.stack((x, x), dim=1), [[r, r] for r in ramp], [[2, 2, 2]] * 2, "Stack"),
+        (lambda x: torch.gather(x, 1, index), [[3, 1], [5, 5]], [[1, 0, 1], [0, 2, 0]], "Gather"),
+        (lambda x: torch.where(mask, x, x * 10), [[1, 20, 3], [4, 50, 6]], [[1, 10, 1]] * 2, "Where"),
+        (lambda x: x[torch.tensor([1, -1])], [ramp[1], ramp[1]], [[0, 0, 0], [2, 2, 2]], "Index"),
+        (lambda x: 1 - x, [[0, -1, -2], [-3, -4, -5]], [[-1, -1, -1]] * 2, "Sub"), (lambda x: x.clone(), ramp, [[1, 1, 1]] * 2, "Clone"),
+        (lambda x: x.t().contiguous(), [[1, 4], [2, 5], [3, 6]], [[1, 1, 1]] * 2, "Clone"),
+        (lambda x: x.as_strided((2, 2), (1, 2)), [[1, 3], [2, 4]], [[1, 1, 1], [1, 0, 0]], "AsStrided"),
+        (lambda x: x.flatten(0), [1, 2, 3, 4, 5, 6], [[1, 1, 1]] * 2, "View"),
+        (lambda x: x.unsqueeze(1), [[r] for r in ramp], [[1, 1, 1]] * 2, "Unsqueeze"),
+        (lambda x: x * torch.ones(2, 2, 3), [ramp, ramp], [[2, 2, 2]] * 2, "Mul"), (lambda x: x.to(torch.float64), ramp, [[1, 1, 1]] * 2, "ToCopy"),
+        (lambda x: torch.cat(x.split([1, 2], 1), 1), ramp, [[1, 1, 1]] * 2, "Cat"),
+        (lambda x: torch.stack(x.unbind(1)), [[1, 4], [2, 5], [3, 6]], [[1, 1, 1]] * 2, "Stack"),
+    ]  # fmt: skip
+    for call, want, slope, name in calls:
+        x = torch.tensor(ramp, requires_grad=True)
+        with torch.no_grad():
+            assert call(x).tolist() == want
+        got = call(x)
+        assert got.tolist() == want
+        assert got.grad_fn.name().startswith(name)
+        got.sum().backward()
+        np.testing.assert_allclose(x.grad.numpy(), slope, rtol=1e-6)
+
+
+def test_few_elements_refuse_as_many_do() -> None:
+    x = torch.zeros(2, 3)
+    calls: list[tuple[Any, Any, str]] = [
+        (lambda: torch.cat([x, torch.zeros(3, 2)], 1), RuntimeError, "Sizes of tensors must match"),
+        (lambda: torch.stack([x, torch.zeros(3, 2)]), RuntimeError, "equal size"),
+        (lambda: torch.gather(x, 1, torch.tensor([[3], [0]])), RuntimeError, "out of bounds"),
+        (lambda: torch.gather(x, 1, torch.tensor([[-1], [0]])), RuntimeError, "out of bounds"),
+        (lambda: x.as_strided((2, 4), (3, 1)), RuntimeError, "out of bounds"), (lambda: torch.zeros(2, -1), RuntimeError, "negative dimension"),
+        (lambda: torch.tensor([1, 2**70]), (RuntimeError, OverflowError, ValueError), "[Oo]verflow"),
+        (lambda: torch.bernoulli(x + 2), RuntimeError, "in \\[0, 1\\]"),
+        (lambda: x.sum(2), IndexError, "out of range"), (lambda: x.flatten(1, 0), RuntimeError, "start_dim"),
+    ]  # fmt: skip
+    for call, error, text in calls:
+        with pytest.raises(error, match=text):
+            call()
+
+
+def test_new_tensors_take_the_types_asked_for() -> None:
+    for got, dtype, values in (
+        (torch.tensor([1, 2]), torch.int64, [1, 2]), (torch.tensor([1.5, -0.0]), torch.float32, [1.5, 0]),
+        (torch.tensor(True), torch.bool, True), (torch.tensor([1, 2.5]), torch.float32, [1, 2.5]), (torch.tensor([True, 2]), torch.int64, [1, 2]),
+        (torch.zeros(2), torch.float32, [0, 0]), (torch.ones((2,)), torch.float32, [1, 1]), (torch.tensor([1e39]), torch.float32, [math.inf]),
+        (torch.ones(2, dtype=torch.int32), torch.int32, [1, 1]), (torch.zeros(1).double().new_ones(2), torch.float64, [1, 1]),
+        (torch.zeros_like(torch.tensor([3])), torch.int64, [0]), (torch.ones_like(torch.tensor([True])), torch.bool, [True]),
+    ):  # fmt: skip
+        assert got.dtype is dtype
+        assert got.tolist() == values
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.tensor([0.1]).dtype is torch.zeros(1).dtype is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with torch.device("meta"):
+        assert torch.zeros(2).is_meta
+        assert torch.tensor([1.0]).is_meta
+    seeded = []
+    for options in ({}, {"generator": torch.default_generator}):
+        torch.manual_seed(3)
+        seeded.append(torch.bernoulli(torch.full((9,), 0.5), **options).tolist())
+    assert seeded[0] == seeded[1]

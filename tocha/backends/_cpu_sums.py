@@ -27,7 +27,7 @@ def total(x: Any, dim: Shape, keepdim: bool) -> Any:
     if 0 < x.size < 512 and x.ndim <= 2 and len(dim) == 1 and x.dtype in _BLAS:
         # A product with ones takes a third of a reduction's time to start. BLAS starts no threads for so little.
         out = x.dot(_ones(x.shape[1], x.dtype)) if dim[0] else _ones(len(x), x.dtype).dot(x)
-        return np.expand_dims(out, dim) if keepdim else out
+        return out[:, None] if keepdim and dim[0] else out[None] if keepdim else out
     few = x.size < 512 or not dim or (dim[-1] != x.ndim - 1 and math.prod([x.shape[d] for d in dim]) <= _BLOCK)
     if few or x.dtype.kind not in "fc":
         return _add(x, axis=dim, keepdims=keepdim, dtype=x.dtype)

@@ -35,7 +35,7 @@ def _serves(arrays: list[Any]) -> bool:
     if products.NAMES.get(query.dtype) not in _COMPUTE:
         return False
     for a in arrays:
-        if a is not None and (a.size == 0 or not a.flags.aligned or products.odd(a)):
+        if a is not None and (a.size == 0 or not a.flags.aligned or (not a.flags.c_contiguous and products.odd(a))):
             return False
     if any(a.dtype is not query.dtype for a in (*arrays[1:3], *others)):
         return False

@@ -11,7 +11,7 @@ from tocha.backends import native
 
 _FLOATS = frozenset((np.dtype(np.float32), np.dtype(np.float64)))
 _BITS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
-_LEAST_INNER = 8  # of elements that lie together; fewer NumPy moves as fast
+_LEAST_INNER, _MANY = 8, 4096  # of elements that lie together; fewer NumPy moves as fast where there are many in all
 _PIECE = 16384  # elements worth a thread's while
 
 
@@ -41,8 +41,8 @@ def resample(x: Any, axis: int, index: Any, weight: Any, used: Any) -> Any:
     places, taps = index.shape
     outer, n, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     total = outer * places * inner
-    modules = native.inductor() if max(total, x.size) >= native.LEAST["index"] else None
-    if modules is None or taps > modules.taps.MOST or not total or 1 < inner < _LEAST_INNER:
+    modules = native.inductor() if max(total, x.size) >= native.LEAST["model"] else None
+    if modules is None or taps > modules.taps.MOST or not total or (1 < inner < _LEAST_INNER and total >= _MANY):
         return None
     dtype = x.dtype
     table = native.remember(("taps", id(index), n, dtype), lambda: _packed(index, weight, used, n, dtype))

@@ -188,7 +188,10 @@ def in_rows(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         got = function(*args, **kwargs)
         if got.__class__ is tuple:
-            return tuple(map(ordered, got))
+            for g in got:
+                if g.__class__ is not _ndarray or not g.flags.c_contiguous:
+                    return tuple(map(ordered, got))
+            return got
         return got if got.__class__ is _ndarray and got.flags.c_contiguous else ordered(got)
 
     def ordered(got: Any) -> Any:

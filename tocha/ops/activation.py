@@ -286,6 +286,18 @@ def _normalised(name: str, rule: Any, input: Tensor, dim: int, dtype: Any) -> Te
     return rule(input, dim=wrap_dim(dim, a.ndim, name))
 
 
+def _short_rows(rule: Any) -> Any:
+    """Of a tensor of floats in CPU memory, along a dimension that is named."""
+
+    def short(input: Any, dim: Any = None, *more: Any) -> Tensor | None:
+        if more or dim.__class__ is not int or input.__class__ is not Tensor or input._a.dtype.char not in "fd":
+            return None
+        n = input._a.ndim
+        return rule(input, dim=dim % n) if n and -n <= dim < n else None
+
+    return short
+
+
 def _implicit_dim(name: str, ndim: int, stacklevel: int) -> int:
     warnings.warn(
         f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
@@ -294,7 +306,7 @@ def _implicit_dim(name: str, ndim: int, stacklevel: int) -> int:
     return 0 if ndim in (0, 1, 3) else 1
 
 
-@op("F")
+@op("F", short=_short_rows(prims.softmax))
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """e^input over its sum along `dim` (torch docs: torch.nn.functional.softmax)."""
     return _normalised(
@@ -310,20 +322,20 @@ def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
     )
 
 
-@op("F")
+@op("F", short=_short_rows(prims.log_softmax))
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     """log(softmax(input)), computed stably (torch docs: torch.nn.functional.log_softmax)."""
     chosen = _implicit_dim("log_softmax", input.ndim, _stacklevel) if dim is None else dim
     return _normalised("log_softmax", prims.log_softmax, input, chosen, dtype)
 
 
-@op("torch method strictout special", name="softmax")
+@op("torch method strictout special", name="softmax", short=_short_rows(prims.softmax))
 def _torch_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """e^input over its sum along `dim` (torch docs: torch.softmax)."""
     return _normalised("softmax", prims.softmax, input, dim, dtype)
 
 
-@op("torch method strictout special", name="log_softmax")
+@op("torch method strictout special", name="log_softmax", short=_short_rows(prims.log_softmax))
 def _torch_log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """log(softmax(input)) (torch docs: torch.log_softmax)."""
     return _normalised("log_softmax", prims.log_softmax, input, dim, dtype)

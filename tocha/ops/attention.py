@@ -19,7 +19,7 @@ from tocha.tensor import Tensor
 def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool) -> None:
     name = "scaled_dot_product_attention"
     for i, (label, x) in enumerate((("query", query), ("key", key), ("value", value))):
-        if check_tensor(x, name, label, i + 1).ndim < 2:
+        if check_tensor(x, name, label, i + 1)._a.ndim < 2:
             raise RuntimeError(
                 f"{name}: Expected query, key, and value to all be at least 2 dimensional, but got {label} with {x.ndim} dimensions"
             )

@@ -18,7 +18,7 @@ from tocha.device import device as Device
 from tocha.dispatch.inplace import assign, check_writable, store
 from tocha.dispatch.overlap import check_in_place, has_history, one_memory
 from tocha.dispatch.override import INTERPRETERS, PLAIN
-from tocha.dispatch.prim import prim
+from tocha.dispatch.prim import prim, record
 from tocha.dispatch.registry import op
 from tocha.dtypes import BY_NAME
 from tocha.dtypes import dtype as DType
@@ -54,13 +54,13 @@ def _move(input: Tensor, device: Device) -> Tensor:
 
 
 def _short_to(input: Any, to: Any = None, *more: Any) -> Tensor | None:
-    """A plain tensor in CPU memory to the type or device that it has."""
+    """A plain tensor in CPU memory to a type, or the device that it has."""
     if more or input.__class__ not in PLAIN or input._a.__class__ is not np.ndarray:
         return None
     if to.__class__ is Tensor and to._a.__class__ is np.ndarray:
         return input if to._a.dtype is input._a.dtype else None
     if to.__class__ is DType:
-        return input if to.np is input._a.dtype else None
+        return input if to.np is input._a.dtype else settle(move.cast(input, dtype=to.np), input)
     return input if to.__class__ is str and to == "cpu" else None
 
 
@@ -102,7 +102,20 @@ def _read_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[DType | Non
     return check_dtype(dtype, "to"), None if device is None else Device(device), copy, kwargs.get("memory_format")
 
 
-@op("torch method")
+def _copied(input: Any, order: str) -> Tensor:
+    """`move.clone` of few elements of a plain tensor."""
+    out = wrap(input._a.copy(order))
+    if input._rg and state.grad:
+        record(move.clone, (input,), (out,), {"order": order})
+    return out
+
+
+def _short_clone(input: Any, *more: Any) -> Tensor | None:
+    a = input._a if input.__class__ is Tensor and not more and not INTERPRETERS else None
+    return _copied(input, "K") if a.__class__ is np.ndarray and a.flags.c_contiguous and a.size < 512 else None
+
+
+@op("torch method", short=_short_clone)
 def clone(input: Tensor, *, memory_format: Any = preserve_format) -> Tensor:
     """A copy, differentiable (torch docs: torch.clone)."""
     if memory_format in (channels_last, channels_last_3d):
@@ -112,9 +125,11 @@ def clone(input: Tensor, *, memory_format: Any = preserve_format) -> Tensor:
 
 
 def _short_contiguous(input: Any, *order: Any) -> Tensor | None:
-    if not order and input.__class__ in PLAIN and input._a.__class__ is np.ndarray and input._a.flags.c_contiguous:
+    if order or input.__class__ not in PLAIN or input._a.__class__ is not np.ndarray:
+        return None
+    if input._a.flags.c_contiguous:
         return input
-    return None
+    return _copied(input, "C") if input._a.size < 512 and input.__class__ is Tensor and not INTERPRETERS else None
 
 
 @op("method", short=_short_contiguous)
@@ -192,9 +207,8 @@ def _cast_method(name: str, dtype: DType | None) -> None:
     def method(input: Tensor, memory_format: Any = preserve_format) -> Tensor:
         return to(input, dtype)
 
-    method.__name__ = name
-    method.__doc__ = f"`to(torch.{dtype.name})`." if dtype else ""
-    op("method", name=name)(method)
+    short = lambda x, *more: None if more else _short_to(x, dtype)  # noqa: E731
+    op("method", name=name, short=short, doc=f"`to(torch.{dtype.name})`." if dtype else "")(method)
 
 
 for _alias, _dtype in {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from tocha.dispatch.registry import op
@@ -46,18 +47,18 @@ def _check(
         raise RuntimeError(f"{name}: non-positive groups is not supported, got {groups}")
     if input._a.dtype.kind == "b":
         raise NotImplementedError(f"\"{name}\" not implemented for 'Bool'")
-    if weight.ndim != n + 2:
+    if weight._a.ndim != n + 2:
         raise RuntimeError(
             f"{name}: expected {n + 2}-dimensional weight, but got {weight.ndim}-dimensional weight of size {list(weight.shape)}"
         )
-    if input.ndim not in (n + 1, n + 2):
+    if input._a.ndim not in (n + 1, n + 2):
         raise RuntimeError(
             f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to {name}, but got input of size: {list(input.shape)}"
         )
     for label, x in (("weight", weight), ("bias", bias)):
         if x is not None and x._a.dtype is not input._a.dtype:
             raise RuntimeError(f"{name}: Input type ({input.dtype.name}) and {label} type ({x.dtype.name}) should be the same")
-    batched = input.ndim == n + 2
+    batched = input._a.ndim == n + 2
     x = input if batched else input.unsqueeze(0)
     wanted = weight._a.shape[0] if transposed else weight._a.shape[1] * groups
     if x._a.shape[1] != wanted:
@@ -100,34 +101,39 @@ def _conv(
     name: str, n: int, input: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int
 ) -> Tensor:
     x, batched = _check(name, input, weight, bias, n, groups, False)
+    given = name, x._a.shape[2:], tuple(weight._a.shape[2:]), stride, padding, dilation
+    try:
+        steps, pads, spread = _geometry_once(*given)
+    except TypeError:  # a list
+        steps, pads, spread = _geometry(*given)
+    out = prims.conv(x, weight, bias, stride=steps, padding=pads, dilation=spread, groups=groups)
+    return out if batched else out.squeeze(0)
+
+
+def _geometry(name: str, size: Shape, kernel: Shape, stride: Any, padding: Any, dilation: Any) -> tuple[Shape, Any, Shape]:
+    """Strides, pads and dilations for every dimension, checked."""
+    n = len(kernel)
     steps = _positive(name, spatial(stride, n, name, "stride"), "stride")
     spread = _positive(name, spatial(dilation, n, name, "dilation"), "dilation")
-    kernel = tuple(weight._a.shape[2:])
     pads = _pads(name, padding, kernel, steps, spread)
-    sizes = out_sizes(x._a.shape[2:], kernel, steps, spread, pads)
+    sizes = out_sizes(size, kernel, steps, spread, pads)
     if (sizes and min(sizes) <= 0) or (kernel and 0 in kernel):
-        padded = " x ".join(str(m + low + high) for m, (low, high) in zip(x._a.shape[2:], pads, strict=True))
+        padded = " x ".join(str(m + low + high) for m, (low, high) in zip(size, pads, strict=True))
         reach = " x ".join(str(d * (k - 1) + 1) for k, d in zip(kernel, spread, strict=True))
         raise RuntimeError(
             f"Calculated padded input size per channel: ({padded}). Kernel size: ({reach}). Kernel size can't be greater than actual input "
             f"size ({name})"
         )
-    out = prims.conv(x, weight, bias, stride=steps, padding=pads, dilation=spread, groups=groups)
-    return out if batched else out.squeeze(0)
+    return steps, pads, spread
+
+
+_geometry_once = functools.lru_cache(1024, typed=True)(_geometry)
 
 
 def _transpose(
-    name: str,
-    n: int,
-    input: Tensor,
-    weight: Tensor,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    output_padding: Any,
-    groups: int,
+    name: str, n: int, input: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int,
     dilation: Any,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     x, batched = _check(name, input, weight, bias, n, groups, True)
     steps = _positive(name, spatial(stride, n, name, "stride"), "stride")
     spread = _positive(name, spatial(dilation, n, name, "dilation"), "dilation")
@@ -161,13 +167,7 @@ def _register(n: int) -> None:
     name, shape = f"conv{n}d", "".join(f", {c}" for c in ("D", "H", "W")[3 - n :])
 
     def conv(
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
+        input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
     ) -> Tensor:
         return _conv(name, n, input, weight, bias, stride, padding, dilation, groups)
 
@@ -177,14 +177,10 @@ def _register(n: int) -> None:
     ) -> Tensor:  # fmt: skip
         return _transpose(f"conv_transpose{n}d", n, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
-    conv.__doc__ = (
-        f"Cross-correlation of (N, C{shape}), N optional, with (O, C/groups, *kernel) (torch docs: torch.nn.functional.{name})."
-    )
-    conv_transpose.__doc__ = (
-        f"The gradient of {name} with respect to its input, as an operator (torch docs: torch.nn.functional.conv_transpose{n}d)."
-    )
-    op("torch F", name=name)(conv)
-    op("torch F", name=f"conv_transpose{n}d")(conv_transpose)
+    doc = f"Cross-correlation of (N, C{shape}), N optional, with (O, C/groups, *kernel) (torch docs: torch.nn.functional.{name})."
+    op("torch F", name=name, doc=doc)(conv)
+    doc = f"The gradient of {name} with respect to its input, as an operator (torch docs: torch.nn.functional.conv_transpose{n}d)."
+    op("torch F", name=f"conv_transpose{n}d", doc=doc)(conv_transpose)
 
 
 for _n in (1, 2, 3):

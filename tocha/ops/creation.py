@@ -12,11 +12,11 @@ from tocha import dtypes
 from tocha.autograd.graph import UNCOUNTED, version_of
 from tocha.autograd.mode import state
 from tocha.backends import cpu, for_device, namespace
-from tocha.device import Size, preserve_format, strided
+from tocha.device import CPU, Size, get_default_device, preserve_format, strided
 from tocha.device import device as Device
 from tocha.dispatch.inplace import assign, check_writable, mutated, store
 from tocha.dispatch.overlap import has_history
-from tocha.dispatch.override import INTERPRETERS, in_memory
+from tocha.dispatch.override import INTERPRETERS, PLAIN, in_memory
 from tocha.dispatch.promote import SMALL
 from tocha.dispatch.registry import op
 from tocha.dtypes import dtype as DType
@@ -65,8 +65,26 @@ def _factory(name: str, fill: Any, doc: str) -> Any:
         shape = check_sizes(shape_of(size, name), name)
         return with_grad(make(shape, *options(dtype, device, layout, name), fill), requires_grad)
 
-    make_it.__name__, make_it.__doc__ = name, doc
-    return op("torch typedout", name=name)(make_it)
+    def short(*size: Any) -> Tensor | None:
+        shape = size[0] if len(size) == 1 and size[0].__class__ in (tuple, list, Size) else size
+        return _filled(tuple(shape), dtypes.get_default_dtype().np, fill) if size and plain_sizes(shape) else None
+
+    return op("torch typedout", name=name, short=short, doc=doc)(make_it)
+
+
+def plain_sizes(size: Any) -> bool:
+    """Whether these are sizes of a tensor on the CPU that no interpreter is to see: whole numbers."""
+    for n in size:
+        if n.__class__ is not int or n < 0:
+            return False
+    return get_default_device() is CPU and not INTERPRETERS
+
+
+def _filled(shape: Shape, np_dtype: Any, fill: Any) -> Tensor | None:
+    try:
+        return wrap(for_device(CPU).filled(shape, np_dtype, fill, None))
+    except ValueError:
+        return None  # the general way raises in words
 
 
 empty = _factory("empty", None, "An uninitialised tensor (torch docs: torch.empty).")
@@ -95,8 +113,12 @@ def _like(name: str, fill: Any, doc: str) -> Any:
             input, fill, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad, memory_format=memory_format
         )
 
-    make_it.__name__, make_it.__doc__ = name, doc
-    return op("torch", name=name)(make_it)
+    def short(input: Any, *more: Any) -> Tensor | None:
+        if more or input.__class__ not in PLAIN or input._a.__class__ is not np.ndarray or INTERPRETERS or not input._a.flags.c_contiguous:
+            return None
+        return _filled(input._a.shape, input._a.dtype, fill)
+
+    return op("torch", name=name, short=short, doc=doc)(make_it)
 
 
 @op("torch")
@@ -142,8 +164,13 @@ def _new(name: str, fill: Any) -> None:
         found = check_dtype(dtype, name) or input.dtype
         return with_grad(make(shape, found, input.device if device is None else Device(device), fill), requires_grad)
 
-    method.__name__, method.__doc__ = name, f"A new tensor of input's type and device (torch docs: Tensor.{name})."
-    op("method", name=name)(method)
+    def short(input: Any, *size: Any) -> Tensor | None:
+        shape = size[0] if len(size) == 1 and size[0].__class__ in (tuple, list, Size) else size
+        if input.__class__ not in PLAIN or input._a.__class__ is not np.ndarray or not (size and plain_sizes(shape)):
+            return None
+        return _filled(tuple(shape), input._a.dtype, fill)
+
+    op("method", name=name, short=short, doc=f"A new tensor of input's type and device (torch docs: Tensor.{name}).")(method)
 
 
 _new("new_empty", None)
@@ -172,7 +199,21 @@ def new_tensor(input: Tensor, data: Any, *, dtype: Any = None, device: Any = Non
 # ---- from data
 
 
-@op("torch")
+_PLAIN_LISTS = {frozenset((float,)): dtypes.float32, frozenset((int,)): dtypes.int64, frozenset((bool,)): dtypes.bool_}
+
+
+def _short_tensor(data: Any) -> Tensor | None:
+    """Of one number, or a list of numbers of one kind, on the CPU."""
+    found = _PLAIN_LISTS.get(frozenset(map(type, data)) if data.__class__ is list else frozenset((data.__class__,)))
+    if found is None or get_default_device() is not CPU or (found is dtypes.float32 and dtypes.get_default_dtype() is not found):
+        return None
+    try:
+        return wrap(state.run(np.array, data, found.np))
+    except OverflowError:
+        return None
+
+
+@op("torch", short=_short_tensor)
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """A new leaf tensor with a copy of the data: numbers, nested sequences, arrays, tensors (torch docs: torch.tensor)."""
     array, found = _to_array(data, check_dtype(dtype, "tensor"))

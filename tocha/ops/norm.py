@@ -11,6 +11,7 @@ import numpy as np
 from tocha import dtypes
 from tocha.autograd.graph import UNCOUNTED, version_of
 from tocha.autograd.mode import no_grad, state
+from tocha.device import Size
 from tocha.dispatch.override import INTERPRETERS
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_tensor
@@ -106,11 +107,8 @@ def _complex_rms_norm(input: Tensor, normalized_shape: Any, weight: Tensor | Non
     wanted = _normalized_shape("rms_norm", input, normalized_shape, weight, None)
     if eps is None:
         eps = dtypes.finfo(input.dtype).eps
-    n = 1
-    for s in wanted:
-        n *= s
     dims = tuple(range(input.ndim - len(wanted), input.ndim))
-    out = input * ((input * input).sum(dims, keepdim=True) / n + eps).rsqrt()
+    out = input * ((input * input).sum(dims, keepdim=True) / math.prod(wanted) + eps).rsqrt()
     return out if weight is None else out * weight
 
 
@@ -130,9 +128,7 @@ def _group_norm(input: Tensor, num_groups: int, weight: Tensor | None, bias: Ten
                 f"Expected {label} to be a vector of size equal to the number of channels in input, but got {label} of shape {list(x.shape)} "
                 f"and input of shape {list(input.shape)}"
             )
-    rest = 1
-    for s in input._a.shape[2:]:
-        rest *= s
+    rest = math.prod(input._a.shape[2:])
     groups = (num_groups, c // num_groups)
     return prims.standardize(input, weight, bias, shape=(n, *groups, rest), axes=(2, 3), affine=(*groups, 1), eps=eps)
 
@@ -151,12 +147,7 @@ def group_norm(
 
 @op("torch", name="group_norm")
 def _torch_group_norm(
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-    cudnn_enabled: bool = True,
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5, cudnn_enabled: bool = True
 ) -> Tensor:
     """`torch.nn.functional.group_norm`."""
     return _group_norm(input, num_groups, weight, bias, eps)[0]
@@ -176,14 +167,14 @@ def native_group_norm(
 # ---- batch and instance normalisation
 
 
-def _check_channels(name: str, input: Tensor, tensors: dict[str, Tensor | None]) -> None:
+def _check_channels(name: str, input: Tensor, *tensors: Tensor | None) -> None:
     _floating(name, input)
-    if input.ndim < 2:
+    if input._a.ndim < 2:
         if not input._a.size:
             return
         raise RuntimeError(f"{name}: expected input of at least 2 dimensions (N, C, ...), got {list(input.shape)}")
     c = input._a.shape[1]
-    for label, x in tensors.items():
+    for label, x in zip(("running_mean", "running_var", "weight", "bias"), tensors, strict=True):
         if x is not None and x._a.size != c:
             raise RuntimeError(f"{name}: {label} should contain {c} elements not {x._a.size}")
 
@@ -226,9 +217,7 @@ def _batch_norm(
     if len(shape) < 2:
         return input.clone(), None, None
     n, c = shape[:2]
-    rest = 1
-    for s in shape[2:]:
-        rest *= s
+    rest = math.prod(shape[2:])
     out, mean, var = prims.standardize(input, weight, bias, shape=(n, c, rest), axes=(0, 2), affine=(c, 1), eps=eps)
     if n * rest and (running_mean is not None or running_var is not None):
         _update_running(running_mean, mean, momentum)
@@ -244,18 +233,16 @@ def batch_norm(
     """Zero mean and unit variance of each channel, over the batch in training (which updates the running statistics in place),
     else by the running statistics (Ioffe and Szegedy 2015; torch docs: torch.nn.functional.batch_norm)."""
     if training:
-        _more_than_one(input.shape)
+        _more_than_one(input._a.shape)
         if eps <= 0.0:
             raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
-    _check_channels(
-        "batch_norm", input, {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
-    )
+    _check_channels("batch_norm", input, running_mean, running_var, weight, bias)
     return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)[0]
 
 
 def _more_than_one(size: Sequence[int]) -> None:
     if math.prod(size[:1]) * math.prod(size[2:]) == 1:
-        raise ValueError(f"Expected more than 1 value per channel when training, got input size {size}")
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {size if isinstance(size, list) else Size(size)}")
 
 
 @op("torch", name="batch_norm")
@@ -264,9 +251,7 @@ def _torch_batch_norm(
     momentum: float, eps: float, cudnn_enabled: bool = True,
 ) -> Tensor:  # fmt: skip
     """`torch.nn.functional.batch_norm` with the native order of arguments."""
-    _check_channels(
-        "batch_norm", input, {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
-    )
+    _check_channels("batch_norm", input, running_mean, running_var, weight, bias)
     return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)[0]
 
 
@@ -276,9 +261,7 @@ def native_batch_norm(
     momentum: float, eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """batch_norm with the batch's mean and reciprocal standard deviation (empty outside training)."""
-    _check_channels(
-        "native_batch_norm", input, {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
-    )
+    _check_channels("native_batch_norm", input, running_mean, running_var, weight, bias)
     out, mean, var = _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if mean is None or var is None:
         return out, input.new_empty(0), input.new_empty(0)
@@ -293,14 +276,10 @@ def instance_norm(
 ) -> Tensor:  # fmt: skip
     """Zero mean and unit variance of each channel of each sample; `use_input_stats` False takes the running statistics (Ulyanov et
     al. 2016; torch docs: torch.nn.functional.instance_norm)."""
-    _check_channels(
-        "instance_norm", input, {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
-    )
+    _check_channels("instance_norm", input, running_mean, running_var, weight, bias)
     shape = input._a.shape
     n, c = shape[:2]
-    rest = 1
-    for s in shape[2:]:
-        rest *= s
+    rest = math.prod(shape[2:])
     if not use_input_stats:
         if running_mean is None or running_var is None:
             raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")

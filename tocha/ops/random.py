@@ -35,7 +35,7 @@ from tocha.ops._sampling import (
     straight,
 )
 from tocha.ops.arguments import check_dtype, check_sizes, check_tensor, shape_of, to_device
-from tocha.ops.creation import empty_like
+from tocha.ops.creation import empty_like, plain_sizes
 from tocha.prims.pointwise import broadcast_shapes
 from tocha.random import Generator
 from tocha.rng import continuous, discrete
@@ -122,14 +122,6 @@ def _sizes(size: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Any:
     return size
 
 
-def _plain_sizes(size: Any) -> bool:
-    """Whether these are sizes of a tensor on the CPU: whole numbers."""
-    for n in size:
-        if n.__class__ is not int or n < 0:
-            return False
-    return get_default_device() is CPU
-
-
 def _unit_factory(name: str, rule: Callable[[DType, float, float], Draw], doc: str) -> Any:
     def make(
         *size: Any, generator: Generator | None = None, out: Tensor | None = None, dtype: Any = None,
@@ -146,10 +138,9 @@ def _unit_factory(name: str, rule: Callable[[DType, float, float], Draw], doc: s
     def short(*size: Any) -> Tensor | None:
         shape = size[0] if len(size) == 1 and size[0].__class__ in _SEQUENCES else size
         dtype = dtypes.get_default_dtype()
-        return fresh(tuple(shape), dtype, CPU, None, name, rule(dtype, 0.0, 1.0)) if size and _plain_sizes(shape) else None
+        return fresh(tuple(shape), dtype, CPU, None, name, rule(dtype, 0.0, 1.0)) if size and plain_sizes(shape) else None
 
-    make.__name__, make.__doc__ = name, doc
-    return op("torch", name=name, short=short)(make)
+    return op("torch", name=name, short=short, doc=doc)(make)
 
 
 def _unit_like(name: str, rule: Callable[[DType, float, float], Draw], doc: str) -> Any:
@@ -164,8 +155,13 @@ def _unit_like(name: str, rule: Callable[[DType, float, float], Draw], doc: str)
         out = overwrite(out, generator, name, rule(found, 0.0, 1.0))
         return out.requires_grad_() if requires_grad else out
 
-    make.__name__, make.__doc__ = name, doc
-    return op("torch", name=name)(make)
+    def short(input: Any, *more: Any) -> Tensor | None:
+        a = input._a if input.__class__ in PLAIN else None
+        if more or a.__class__ is not np.ndarray or not a.flags.c_contiguous or a.dtype.char not in "fd":
+            return None
+        return fresh(a.shape, input.dtype, CPU, None, name, rule(input.dtype, 0.0, 1.0))
+
+    return op("torch", name=name, short=short, doc=doc)(make)
 
 
 rand = _unit_factory("rand", _uniform, "Uniform on [0, 1) (torch docs: torch.rand).")
@@ -207,7 +203,7 @@ def _short_randint(low: Any, high: Any = None, *size: Any) -> Tensor | None:
         return None
     if not INT64_MIN <= low < high < 1 << 63:
         return None
-    return fresh(tuple(size[0]), dtypes.int64, CPU, None, "randint", _integers(dtypes.int64, low, high)) if _plain_sizes(size[0]) else None
+    return fresh(tuple(size[0]), dtypes.int64, CPU, None, "randint", _integers(dtypes.int64, low, high)) if plain_sizes(size[0]) else None
 
 
 @op("torch", short=_short_randint)
@@ -343,15 +339,18 @@ def log_normal_(input: Tensor, mean: Any = 1.0, std: Any = 2.0, *, generator: Ge
     return fill(input, generator, "log_normal_", lambda e, n, d, c: continuous.log_normal(e, n, d, mean, std))
 
 
+def _require_continuous(name: str, dtype: DType) -> None:
+    if not dtype.is_floating_point:
+        raise RuntimeError(
+            f"{name} distribution is a continuous probability distribution. dtype must be a floating point but you specified {dtype}"
+        )
+
+
 @op("method")
 def exponential_(input: Tensor, lambd: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill from the exponential distribution of rate `lambd` (torch docs: Tensor.exponential_)."""
     rate = _float(lambd)
-    if not input.dtype.is_floating_point:
-        raise RuntimeError(
-            "Exponential distribution is a continuous probability distribution. dtype must be a floating "
-            f"point but you specified {input.dtype}"
-        )
+    _require_continuous("Exponential", input.dtype)
     if not rate > 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={rate:g}")
     require_float("exponential_cpu", input.dtype)
@@ -364,11 +363,7 @@ def cauchy_(input: Tensor, median: Any = 0.0, sigma: Any = 1.0, *, generator: Ge
     median, sigma = _float(median), _float(sigma)
     if not sigma > 0:
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
-    if not input.dtype.is_floating_point:
-        raise RuntimeError(
-            "Cauchy distribution is a continuous probability distribution. dtype must be a floating point "
-            f"but you specified {input.dtype}"
-        )
+    _require_continuous("Cauchy", input.dtype)
     require_float("cauchy_cpu", input.dtype)
     return fill(input, generator, "cauchy_", lambda e, n, d, c: continuous.cauchy(e, n, d, median, sigma))
 
@@ -388,12 +383,7 @@ def geometric_(input: Tensor, p: Any, *, generator: Generator | None = None) -> 
 
         return fill(input, generator, "geometric_", draw)
     require_float("geometric_cpu", dtype)
-    return fill(
-        input,
-        generator,
-        "geometric_",
-        lambda e, n, d, c: continuous.narrow(discrete.geometric(e, n, chance), d),
-    )
+    return fill(input, generator, "geometric_", lambda e, n, d, c: continuous.narrow(discrete.geometric(e, n, chance), d))
 
 
 # ---- normal with tensor parameters

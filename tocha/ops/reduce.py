@@ -9,6 +9,7 @@ from tocha import dtypes
 from tocha.autograd.mode import state
 from tocha.backends import cpu, native
 from tocha.dispatch.override import INTERPRETERS
+from tocha.dispatch.prim import record
 from tocha.dispatch.registry import NAMESPACES, op
 from tocha.ops.arguments import check_dtype, check_tensor, wrap_dim, wrap_dims
 from tocha.ops.convert import to
@@ -30,29 +31,38 @@ def all_dims(input: Tensor) -> tuple[int, ...]:
     return _ALL_DIMS[n] if n < 10 else tuple(range(n))
 
 
-def _short(kernel: Any, types: Any = _REAL_NP, along: bool = False, kind: str = "") -> Any:
-    """The reduction, by `kernel(array, axis)`, of a small tensor of some types that needs no gradient: of all its elements,
-    or with `along` also of one dimension; of a large one by the native kernel of a `kind`."""
+def _short(kernel: Any, prim: Any = None, types: Any = _REAL_NP, along: bool = False) -> Any:
+    """The reduction, by `kernel(array, axis)`, of a small tensor of some types: of all its elements, or with `along` also of one
+    dimension; of a large one by the native kernel of `prim`, which is also what is recorded: without it there are neither."""
 
-    def short(input: Any, *dims: Any) -> Tensor | None:
-        if input.__class__ is not Tensor:
+    def short(input: Any, axis: Any = None, keepdim: Any = False, *more: Any) -> Tensor | None:
+        if more or input.__class__ is not Tensor or keepdim.__class__ is not bool:
             return None
         a = input._a
-        if a.__class__ is not cpu.Array or a.dtype not in types or not (0 < a.size < 512 or (kind and a.size >= native.LEAST["reduce"])):
+        if a.__class__ is not cpu.Array or a.dtype not in types or not (0 < a.size < 512 or (prim and a.size >= native.LEAST["reduce"])):
             return None
-        if INTERPRETERS or (input._rg and state.grad):
+        wanted = input._rg and state.grad
+        if INTERPRETERS or (wanted and prim is None):
             return None
-        axis = None
-        if dims:
-            axis = dims[0]
-            if not along or len(dims) > 1 or axis.__class__ is not int or not -a.ndim <= axis < a.ndim:
-                return None
-        found = state.run(kernel, a, axis) if a.size < 512 else native.reduced(kind, a, axis)
+        if axis is not None and not (along and axis.__class__ is int and -a.ndim <= axis < a.ndim):
+            return None
+        if axis is None and keepdim:
+            return None
+        if a.size >= 512 and wanted:
+            return None
+        found = state.run(kernel, a, axis) if a.size < 512 else native.reduced(prim.name, a, axis)
         if found is None:
             return None
         if found.__class__ is not cpu.Array:
-            return wrap(cpu.as_array(found))
-        return wrap(found if found.flags.c_contiguous else found.copy())
+            found = cpu.as_array(found)
+        if axis is not None and axis < 0:
+            axis += a.ndim
+        if keepdim:
+            found = found.reshape(*a.shape[:axis], 1, *a.shape[axis + 1 :])
+        out = wrap(found if found.flags.c_contiguous else found.copy())
+        if wanted:
+            record(prim, (input,), (out,), {"dim": all_dims(input) if axis is None else (axis,), "keepdim": keepdim})
+        return out
 
     return short
 
@@ -92,7 +102,7 @@ def _mean(a: Any, axis: int | None) -> Any:
     return cpu.reduce_add(a, axis) / (a.size if axis is None else a.shape[axis])
 
 
-@op("torch method typedout", short=_short(cpu.reduce_add, along=True, kind="sum"))
+@op("torch method typedout", short=_short(cpu.reduce_add, prims.sum_, along=True))
 def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Sum over all or the given dimensions; integers sum to int64 (torch docs: torch.sum)."""
     if dtype is not None or input._a.dtype.kind in "biu":
@@ -100,7 +110,7 @@ def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
     return prims.sum_(input, dim=all_dims(input) if dim is None else wrap_dims(dim, input._a.ndim, "sum"), keepdim=keepdim)
 
 
-@op("torch method typedout", short=_short(_mean, along=True, kind="mean"))
+@op("torch method typedout", short=_short(_mean, prims.mean, along=True))
 def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Mean over all or the given dimensions, of floating-point or complex tensors (torch docs: torch.mean)."""
     if dtype is not None:
@@ -162,9 +172,8 @@ def _over(name: str, prim: Any, kernel: Any) -> Any:
         _not_empty(input, dims, name)
         return prim(input, dim=dims, keepdim=keepdim)
 
-    reduction.__name__ = name
-    reduction.__doc__ = f"The extreme over dimensions; ties share the gradient (torch docs: torch.{name})."
-    return op("torch method strictout", short=_short(kernel, along=True, kind=name))(reduction)
+    doc = f"The extreme over dimensions; ties share the gradient (torch docs: torch.{name})."
+    return op("torch method strictout", name=name, short=_short(kernel, prim, along=True), doc=doc)(reduction)
 
 
 amax = _over("amax", prims.amax, cpu.reduce_max)
@@ -188,9 +197,8 @@ def _extreme(name: str, pick: Any, reduce: Any, whole: Any) -> Any:
         _not_empty(input, (where,), name)
         return named(name, pick(input, dim=where, keepdim=keepdim))
 
-    extreme.__name__ = name
-    extreme.__doc__ = f"The {name}imum of all elements, along a dimension, or of two tensors (torch docs: torch.{name})."
-    return op("torch method out", short=_short(whole, kind="a" + name))(extreme)
+    doc = f"The {name}imum of all elements, along a dimension, or of two tensors (torch docs: torch.{name})."
+    return op("torch method out", name=name, short=_short(whole, reduce), doc=doc)(extreme)
 
 
 max = _extreme("max", prims.max_dim, prims.amax, cpu.reduce_max)
@@ -212,9 +220,8 @@ def _index_of(name: str, prim: Any) -> Any:
             _not_empty(input, (dim,), name)
         return prim(input, dim=dim, keepdim=keepdim)
 
-    index.__name__ = name
-    index.__doc__ = f"The first index of the extreme, of the flattened tensor or along a dimension (torch docs: torch.{name})."
-    return op("torch method strictout")(index)
+    doc = f"The first index of the extreme, of the flattened tensor or along a dimension (torch docs: torch.{name})."
+    return op("torch method strictout", name=name, doc=doc)(index)
 
 
 argmax = _index_of("argmax", prims.argmax)
@@ -243,9 +250,8 @@ def _logic(name: str, prim: Any, kernel: Any) -> Any:
         found = prim(input, dim=wrap_dims(dim, input._a.ndim, name, empty_is_all=False), keepdim=keepdim)
         return to(found, dtypes.uint8) if input.dtype is dtypes.uint8 else found
 
-    reduction.__name__ = name
-    reduction.__doc__ = f"Whether {name} elements are non-zero, as bool (uint8 of uint8) (torch docs: torch.{name})."
-    return op("torch method out", short=_short(kernel, _TRUTH_NP, along=True))(reduction)
+    doc = f"Whether {name} elements are non-zero, as bool (uint8 of uint8) (torch docs: torch.{name})."
+    return op("torch method out", name=name, short=_short(kernel, None, _TRUTH_NP, along=True), doc=doc)(reduction)
 
 
 any = _logic("any", prims.any_, cpu.reduce_or)
@@ -295,9 +301,8 @@ def _dispersion(name: str, prim: Any, with_mean: bool) -> None:
         found = prim(input, dim=dims, keepdim=keepdim, correction=correction)
         return (found, prims.mean(input, dim=dims, keepdim=keepdim)) if with_mean else found
 
-    reduction.__name__ = full
-    reduction.__doc__ = f"{full} with Bessel's or another correction (torch docs: torch.{full})."
-    op("torch" if with_mean else "torch method out")(reduction)
+    doc = f"{full} with Bessel's or another correction (torch docs: torch.{full})."
+    op("torch" if with_mean else "torch method out", name=full, doc=doc)(reduction)
 
 
 for _name, _prim in (("var", prims.var), ("std", prims.std)):

@@ -8,19 +8,19 @@ import numpy as np
 
 from tocha import dtypes
 from tocha.backends import _native_random, cpu, namespace
-from tocha.device import contiguous_format
+from tocha.device import CPU, contiguous_format
 from tocha.dispatch.inplace import resize_output
-from tocha.dispatch.override import PLAIN, in_memory
+from tocha.dispatch.override import INTERPRETERS, PLAIN, in_memory
 from tocha.dispatch.registry import op
 from tocha.ops._sampling import ByKernel, fill, fresh, overwrite, refuse, require_float, straight
 from tocha.ops.arguments import check_tensor
 from tocha.ops.creation import empty_like
 from tocha.ops.random import rand_like, track
 from tocha.prims.pointwise import broadcast_shapes
-from tocha.random import Generator
+from tocha.random import Generator, engine_for
 from tocha.rng import continuous, discrete, rejection
 from tocha.rng.mt19937 import MT19937
-from tocha.tensor import Tensor
+from tocha.tensor import Tensor, wrap
 
 _BERNOULLI = frozenset(d for d in dtypes.ALL if not d.is_complex and d not in dtypes.FLOAT8 | dtypes.BAREBONES_UNSIGNED)
 
@@ -76,7 +76,20 @@ def bernoulli_(input: Tensor, p: Any = 0.5, *, generator: Generator | None = Non
     return fill(input, generator, "bernoulli_", _bernoulli_scalar(input, float(p)))
 
 
-@op("torch method")
+def _short_bernoulli_each(input: Any, *more: Any) -> Tensor | None:
+    """By a dense tensor of floats on the CPU."""
+    if more or input.__class__ is not Tensor or INTERPRETERS:
+        return None
+    p = input._a
+    if p.__class__ is not np.ndarray or p.dtype.char not in "fd" or not p.flags.c_contiguous or not p.size:
+        return None
+    if not (p.min() >= 0 and p.max() <= 1):
+        return None
+    kept = discrete.bernoulli_each(engine_for(None, CPU, "bernoulli"), p.reshape(-1))
+    return track(wrap(kept.astype(p.dtype).reshape(p.shape)), input)
+
+
+@op("torch method", short=_short_bernoulli_each)
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None, out: Tensor | None = None) -> Tensor:
     """0 or 1 for each element, which is the chance of 1 (torch docs: torch.bernoulli)."""
     check_tensor(input, "bernoulli")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from tocha.backends import cpu, native
 from tocha.dispatch.inplace import overlaps_itself
 from tocha.dispatch.overlap import check_in_place, has_history, one_memory
 from tocha.dispatch.override import INTERPRETERS, PLAIN
+from tocha.dispatch.prim import record
 from tocha.dispatch.registry import F, op
 from tocha.ops.arguments import Number, check_tensor, scalar_of, settle, wrap_dim
 from tocha.ops.creation import make
@@ -71,7 +73,28 @@ def _restored(out: Tensor, input: Tensor) -> Tensor:
     return out if out._a.shape == input._a.shape else unsafe_view(out, shape=tuple(input._a.shape))
 
 
-@op("torch method strictout")
+def _short_gather(input: Any, dim: Any = None, index: Any = None, *more: Any) -> Tensor | None:
+    """Of few elements, along the last dimension of a plain tensor, whose others are the index's."""
+    if more or dim.__class__ is not int or input.__class__ not in PLAIN or index.__class__ is not Tensor or INTERPRETERS:
+        return None
+    a, i = input._a, index._a
+    if not a.__class__ is i.__class__ is np.ndarray or i.dtype.char != "l" or not 0 < i.size < 512 or not a.flags.c_contiguous:
+        return None
+    if dim not in (-1, a.ndim - 1) or not a.ndim or a.shape[:-1] != i.shape[:-1] or i.view(np.uint64).max() >= a.shape[-1]:
+        return None
+    out = wrap(a.reshape(-1).take(i + _row_starts(a.shape)))
+    if input._rg and state.grad:
+        record(prims.gather, (input, index), (out,), {"dim": a.ndim - 1})
+    return out
+
+
+@functools.lru_cache(256)
+def _row_starts(shape: Shape) -> Any:
+    """The flat position of each row's first element, with a last dimension of size 1."""
+    return np.arange(0, math.prod(shape), shape[-1]).reshape(*shape[:-1], 1)
+
+
+@op("torch method strictout", short=_short_gather)
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """Values along a dimension at the index (torch docs: torch.gather)."""
     d = _along(input, dim, index, None, "gather")

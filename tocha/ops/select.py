@@ -14,6 +14,7 @@ from tocha.backends import namespace
 from tocha.dispatch.inplace import assign, check_writable, mutated
 from tocha.dispatch.overlap import has_history
 from tocha.dispatch.override import INTERPRETERS, PLAIN, in_memory
+from tocha.dispatch.prim import record
 from tocha.dispatch.promote import number_type, result_type
 from tocha.dispatch.registry import op
 from tocha.ops.arguments import check_fits, check_tensor, scalar_of, settle
@@ -46,13 +47,34 @@ def _operand(value: Any, name: str) -> Tensor:
     return wrap(np.array(value, number_type(value).np))
 
 
+def _few_where(condition: Any, input: Any, other: Any) -> Tensor | None:
+    """`elementary.where` of few dense elements of plain tensors; `input` and `other` have the condition's shape or no dimensions."""
+    mask, a, b = condition._a, input._a, other._a
+    if mask.size >= 512 or not a.__class__ is b.__class__ is mask.__class__ is np.ndarray or INTERPRETERS:
+        return None
+    if not (a.flags.c_contiguous and b.flags.c_contiguous and mask.flags.c_contiguous):
+        return None
+    out = wrap(np.where(mask, a, b))
+    if (input._rg or other._rg) and state.grad:
+        record(elementary.where, (condition, input, other), (out,), {"dtype": a.dtype})
+    return out
+
+
+def _as_float(value: float, like: Any) -> Tensor | None:
+    """A number as a tensor of the type of a plain tensor of floats."""
+    return wrap(state.run(np.asarray, value, like._a.dtype)) if like.__class__ is Tensor and like._a.dtype.char in "fd" else None
+
+
 def _short_where(condition: Any, input: Any = None, other: Any = None) -> Tensor | None:
-    """Plain tensors of one shape and type; None for the rest."""
+    """Plain tensors of one shape and type, or a tensor and a float; None for the rest."""
+    other = _as_float(other, input) if other.__class__ is float else other
     if not condition.__class__ is input.__class__ is other.__class__ is Tensor:
         return None
     mask, a, b = condition._a, input._a, other._a
-    if mask.dtype.kind != "b" or a.dtype is not b.dtype or not mask.shape == a.shape == b.shape:
+    if mask.dtype.kind != "b" or a.dtype is not b.dtype or mask.shape != a.shape or (b.shape and b.shape != a.shape):
         return None
+    if (few := _few_where(condition, input, other)) is not None:
+        return few
     return settle(elementary.where(condition, input, other, dtype=a.dtype), condition, input, other)
 
 
@@ -104,7 +126,17 @@ def _fill_value(input: Tensor, value: Any, name: str) -> Tensor:
     return wrap(np.asarray(scalar_of(value, input.dtype)))
 
 
-@op("torch method")
+def _short_masked(input: Any, mask: Any = None, value: Any = None, *more: Any) -> Tensor | None:
+    """A float for places of few elements."""
+    if more or value.__class__ is not float or not (-1e38 <= value <= 1e38 or abs(value) == _INF):
+        return None
+    filled = _as_float(value, input)
+    if filled is None or mask.__class__ is not Tensor or mask._a.dtype.kind != "b" or mask._a.shape != input._a.shape:
+        return None
+    return _few_where(mask, filled, input)
+
+
+@op("torch method", short=_short_masked)
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """input with `value` where the mask holds, both broadcast (torch docs: Tensor.masked_fill)."""
     mask, filled = _mask(mask, "masked_fill"), _fill_value(input, value, "masked_fill")

@@ -72,9 +72,8 @@ def _along(name: str, prim: Any, whole: Any) -> None:
             raise IndexError(f"{name}(): Expected reduction dim {where} to have non-zero size.")
         return named(name, prim(input, dim=where, keepdim=keepdim))
 
-    statistic.__name__ = name
-    statistic.__doc__ = f"The {name}, of all elements or along a dimension with its index (torch docs: torch.{name})."
-    op("torch method strictout")(statistic)
+    doc = f"The {name}, of all elements or along a dimension with its index (torch docs: torch.{name})."
+    op("torch method strictout", name=name, doc=doc)(statistic)
 
 
 _along("median", prims.median_dim, prims.median)
@@ -221,14 +220,9 @@ def _search(name: str, edges: Tensor, values: Any, out_int32: bool, right: bool)
 
 @op("torch strictout")
 def searchsorted(
-    sorted_sequence: Tensor,
-    input: Any,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
+    sorted_sequence: Tensor, input: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,
     sorter: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Where values would go in sorted sequences, before or after equal ones (torch docs: torch.searchsorted)."""
     check_tensor(sorted_sequence, "searchsorted", "sorted_sequence")
     if side not in (None, "left", "right"):

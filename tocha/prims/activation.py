@@ -56,13 +56,9 @@ def _signed(function: Callable[..., Any], names: tuple[str, ...], parameters: li
 
 
 def activation(
-    name: str,
-    rule: Callable[..., Any],
-    slope: Callable[..., Any],
-    spell: str = "",
-    refuse: tuple[str, ...] = ("complex",),
+    name: str, rule: Callable[..., Any], slope: Callable[..., Any], spell: str = "", refuse: tuple[str, ...] = ("complex",),
     **options: Any,
-) -> Pointwise:
+) -> Pointwise:  # fmt: skip
     """A unary pointwise operator from its scalar rule and its derivative's."""
     parameters = inspect.getfullargspec(rule).kwonlyargs
 
@@ -110,7 +106,7 @@ def _relu_kernel(x: Any, out: Any = None) -> Any:
     return np.maximum(ZEROS[x.dtype], x, out=out)
 
 
-relu.ufunc = _relu_kernel
+relu.ufunc = relu.eager = _relu_kernel
 relu.direct = frozenset(ZEROS)
 add_spellings("relu", Form(relu, relu.doc), ["torch", "method", "inplace"], InplaceForm(relu, relu.doc))
 threshold = activation(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -85,8 +86,16 @@ def _pad_vjp(g: Any, *, pad: Any, value: Any) -> Any:
 @prim("constant_pad", "move", vjp=_pad_vjp, half="native", infer=_pad_infer)
 def constant_pad(xp: Any, input: Any, *, pad: tuple[tuple[int, int], ...], value: Any) -> Any:
     """`pad[d]` elements of `value` before and after each dimension; negative counts crop."""
-    shape = tuple(n + a + b for n, (a, b) in zip(input.shape, pad, strict=True))
-    kept = input[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(input.shape, pad, strict=True))]
-    out = xp.full(shape, number(value, input.dtype), input.dtype)
-    out[tuple(slice(max(a, 0), n - max(b, 0)) for n, (a, b) in zip(shape, pad, strict=True))] = kept
+    shape, kept, place = _pad_places(input.shape, pad)
+    zero = value.__class__ is int and value == 0
+    out = xp.zeros(shape, input.dtype) if zero else xp.full(shape, number(value, input.dtype), input.dtype)
+    out[place] = input[kept]
     return out
+
+
+@functools.lru_cache(1024)
+def _pad_places(shape: Shape, pad: tuple[tuple[int, int], ...]) -> tuple[Shape, tuple[slice, ...], tuple[slice, ...]]:
+    """The padded shape, which part of the input is kept, and where that lies."""
+    padded = tuple([n + a + b for n, (a, b) in zip(shape, pad, strict=True)])
+    kept = tuple([slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(shape, pad, strict=True)])
+    return padded, kept, tuple([slice(max(a, 0), n - max(b, 0)) for n, (a, b) in zip(padded, pad, strict=True)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tocha.backends.meta import MetaArray
@@ -9,7 +10,7 @@ from tocha.dispatch.prim import prim
 from tocha.prims.reduce import _infer_picked, _picked_vjp, place, take
 
 
-def _sort_vjp(g: Any, input_shape: Any, indices: Any, *, dim: int, descending: bool) -> Any:
+def _sort_vjp(g: Any, input_shape: Any, indices: Any, *, dim: int) -> Any:
     return None if g[0] is None else place(g[0], indices, input_shape, dim, True)
 
 
@@ -40,23 +41,22 @@ def argsort(xp: Any, input: Any, *, dim: int, descending: bool) -> Any:
     return order(xp, input, dim, descending) if input.shape else xp.zeros((), "int64")
 
 
+_FEW = 64  # elements that are sorted in less time than some are chosen
+
+
 def _infer_topk(input: Any, *, k: int, dim: int, **unused: Any) -> tuple[MetaArray, MetaArray]:
     shape = (*input.shape[:dim], k, *input.shape[dim + 1 :]) if input.shape else ()
     return MetaArray(shape, input.dtype), MetaArray(shape, "int64")
 
 
-def _topk_vjp(g: Any, input_shape: Any, indices: Any, *, k: int, dim: int, largest: bool) -> Any:
-    return None if g[0] is None else place(g[0], indices, input_shape, dim, True)
-
-
-@prim("topk", "sort", vjp=_topk_vjp, outputs=("values", "indices"), infer=_infer_topk)
+@prim("topk", "sort", vjp=_sort_vjp, outputs=("values", "indices"), infer=_infer_topk)
 def topk(xp: Any, input: Any, *, k: int, dim: int, largest: bool) -> Any:
     """The k largest (or smallest) in order."""
     if not input.shape:
         return input.copy(), xp.zeros((), "int64")
     n = input.shape[dim]
     lead = (slice(None),) * dim
-    if 0 < k < n // 2:  # choose first, sort only the chosen
+    if 0 < k < n // 2 and n > _FEW:  # choose first, sort only the chosen
         chosen = xp.extreme_places(input, k, dim, largest)
         values = take(xp, input, chosen, dim)
         within = order(xp, values, dim, largest)
@@ -66,10 +66,6 @@ def topk(xp: Any, input: Any, *, k: int, dim: int, largest: bool) -> Any:
     return take(xp, input, indices, dim), indices
 
 
-def _infer_kth(input: Any, *, k: int, dim: int, keepdim: bool) -> tuple[MetaArray, MetaArray]:
-    return _infer_picked(input, dim=dim, keepdim=keepdim)
-
-
 def _pick(xp: Any, input: Any, indices: Any, dim: int, keepdim: bool) -> Any:
     """Values and int64 indices from indices that kept the dimension."""
     values = take(xp, input, indices, dim)
@@ -77,11 +73,7 @@ def _pick(xp: Any, input: Any, indices: Any, dim: int, keepdim: bool) -> Any:
     return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
 
 
-def _kth_vjp(g: Any, input_shape: Any, indices: Any, *, k: int, dim: int, keepdim: bool) -> Any:
-    return None if g[0] is None else place(g[0], indices, input_shape, dim, keepdim)
-
-
-@prim("kthvalue", "sort", vjp=_kth_vjp, outputs=("values", "indices"), infer=_infer_kth)
+@prim("kthvalue", "sort", vjp=_picked_vjp, outputs=("values", "indices"), infer=_infer_picked)
 def kthvalue(xp: Any, input: Any, *, k: int, dim: int, keepdim: bool) -> Any:
     """The k-th smallest, k from 1."""
     if not input.shape:
@@ -247,9 +239,7 @@ def histogram(xp: Any, input: Any, weight: Any, *edges: Any) -> Any:
         x = input[:, i]
         inside &= (x >= e[0]) & (x <= e[-1])
         cell = cell * shape[i] + xp.clip(xp.searchsorted(e, x, side="right") - 1, 0, shape[i] - 1)
-    total = 1
-    for n in shape:
-        total *= n
+    total = math.prod(shape)
     counts = xp.bincount(cell[inside], None if weight is None else weight[inside], total)
     return counts.reshape(shape).astype(input.dtype)
 
