@@ -70,12 +70,45 @@ def test_schemas():
     assert library.infer_schema(f) == "(Tensor x, SymInt y, float z=1.0) -> Tensor"
 
 
-def test_gradients_of_lists_are_refused_not_left_out():
-    add = torch.library.custom_op("lists::add", lambda xs: xs[0] + xs[1], mutates_args=(), schema="(Tensor[] xs) -> Tensor")
-    add.register_autograd(lambda ctx, g: [g, g])
-    x = torch.ones(2, requires_grad=True)
-    with pytest.raises(NotImplementedError, match="gradients of lists of tensors"):
-        add([x, x])
-    assert add([x.detach(), x.detach()]).tolist() == [2.0, 2.0]
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_of_lists(compiled: bool):
+    both = torch.library.custom_op(
+        "lists::both", lambda x, ys, k: (x * ys[0] * ys[1], [y * k for y in ys]), mutates_args=(),
+        schema="(Tensor x, Tensor[] ys, float k) -> (Tensor, Tensor[])",
+    )  # fmt: skip
+    both.register_fake(lambda x, ys, k: (torch.empty_like(x), [torch.empty_like(y) for y in ys]))
+    needs = []
+
+    def keep(ctx, inputs, output):
+        x, ys, ctx.k = inputs
+        ctx.save_for_backward(x, *ys)
+
+    def formula(ctx, g, gs):
+        needs.append(ctx.needs_input_grad)
+        x, a, b = ctx.saved_tensors
+        return g * a * b, [g * x * b + gs[0] * ctx.k, g * x * a + gs[1] * ctx.k], None
+
+    both.register_autograd(formula, setup_context=keep)
+    x, b = torch.tensor([2.0, 3.0], requires_grad=True), torch.tensor([5.0, 7.0], requires_grad=True)
+    a = torch.tensor([1.0, -1.0])
+
+    def f(x, a, b):
+        out, scaled = both(x, [a, b], 10.0)
+        return (out + scaled[1] * 2).sum()
+
+    loss = (torch.compile(f, fullgraph=True) if compiled else f)(x, a, b)
+    loss.backward()
+    assert loss.item() == 10 - 21 + 100 + 140 and x.grad.tolist() == [5, -7] and b.grad.tolist() == [2 + 20, -3 + 20]
+    assert needs[0] == (True, [False, True], False)
     with torch.no_grad():
-        assert add([x, x]).tolist() == [2.0, 2.0]
+        assert not both(x, [a, b], 1.0)[1][1].requires_grad
+
+
+def test_lists_that_only_the_result_has_and_lists_under_transforms():
+    pair = torch.library.custom_op("lists::pair", lambda x: [x + 1, x * 3], mutates_args=(), schema="(Tensor x) -> Tensor[]")
+    pair.register_autograd(lambda ctx, gs: gs[0] + 3 * gs[1])
+    x = torch.ones(2, requires_grad=True)
+    (pair(x)[0] * pair(x)[1]).sum().backward()
+    assert x.grad.tolist() == [1 * 3 + 3 * 2] * 2
+    with pytest.raises(NotImplementedError, match="lists of tensors inside a transform"):
+        torch.vmap(lambda v: pair(v)[0])(x)

@@ -13,6 +13,7 @@ from tocha.autograd.mode import state
 from tocha.backends import for_device
 from tocha.device import CPU
 from tocha.dispatch.overload import OpOverloadPacket, namespace
+from tocha.dispatch.override import stacks
 from tocha.tensor import Tensor
 from tocha.utils._pytree import tree_leaves
 
@@ -84,18 +85,24 @@ class CustomOpDef:
             args = bound.args
         elif kwargs:
             raise TypeError(f"{self._qualname}: give arguments by position")
-        out = self._function.apply(*args)  # type: ignore[attr-defined]
-        if self.backward is not None and state.grad and any(isinstance(x, list) for x in (*args, out)):
-            leaves = [x for x in tree_leaves((args, out if isinstance(out, list) else None)) if isinstance(x, Tensor)]
-            if any(x.requires_grad for x in leaves):
+        if self.backward is not None and state.grad and (any(isinstance(a, (list, tuple)) for a in args) or self.returns_lists()):
+            if stacks.interpreters:
                 raise NotImplementedError(
-                    f"{self._qualname}: gradients of lists of tensors are not supported; give and return the tensors one by one, or call it "
-                    "under torch.no_grad()"
+                    f"{self._qualname}: a gradient formula with lists of tensors inside a transform of torch.func; call it under torch.no_grad()"
                 )
+            lists = _Lists(args)
+            out = lists.back(self._function.apply(lists, *lists.flat(args, lists.given)))  # type: ignore[attr-defined]
+        else:
+            out = self._function.apply(*args)  # type: ignore[attr-defined]
         for tensor in tree_leaves(self.written(args)):
             if isinstance(tensor, Tensor):
                 version_of(tensor).bump(self._qualname)
         return out
+
+    def returns_lists(self) -> bool:
+        """Whether a result may be a list of tensors, as the schema or the kernel's annotations say."""
+        found = self.schema.rpartition("->")[2] if self.schema else str(self._signature and self._signature.return_annotation)
+        return re.search(r"\[\]|[lL]ist\[|Sequence\[|None|_empty", found) is not None
 
     def written(self, args: tuple[Any, ...]) -> list[Any]:
         """The arguments that the operator writes to."""
@@ -130,13 +137,56 @@ class CustomOpDef:
         return f"<CustomOpDef({self._qualname})>"
 
 
+class _Lists:
+    """How the items of lists stand in a row among a call's arguments and results: the tape knows tensors one by one."""
+
+    def __init__(self, args: Sequence[Any]) -> None:
+        self.given, self.returned = self.outline(args), self.outline(())
+        self.several = False
+
+    @staticmethod
+    def outline(values: Sequence[Any]) -> list[int | None]:
+        """The length of each list, None for what is none."""
+        return [len(v) if isinstance(v, (list, tuple)) else None for v in values]
+
+    @staticmethod
+    def flat(values: Sequence[Any], outline: list[int | None]) -> list[Any]:
+        """The items in a row; None stands for a whole list of them."""
+        pairs = zip(values, outline, strict=True)
+        return [x for v, n in pairs for x in ((v,) if n is None else (None,) * n if v is None else v)]
+
+    @staticmethod
+    def nested(row: Iterable[Any], outline: list[int | None]) -> list[Any]:
+        """The values again."""
+        left = iter(row)
+        return [next(left) if n is None else [next(left) for _ in range(n)] for n in outline]
+
+    def back(self, row: Any) -> Any:
+        """An operator's results."""
+        got = self.nested(row, self.returned)
+        return tuple(got) if self.several else got[0]
+
+
 class _Call(Function):
-    """A call of an operator as one node of the tape."""
+    """A call of an operator as one node of the tape. After a `_Lists` come the items of its arguments."""
 
     operator: CustomOpDef
 
     @classmethod
     def _run_backward(cls, ctx: Any, grads: list[Any]) -> Any:
+        lists = getattr(ctx, "lists", None)
+        if lists is None:
+            return cls._formula(ctx, grads)
+        needs = ctx.needs_input_grad
+        ctx.needs_input_grad = tuple(lists.nested(needs[1:], lists.given))
+        try:
+            got = cls._formula(ctx, lists.nested(grads, lists.returned))
+        finally:
+            ctx.needs_input_grad = needs
+        return (None, *lists.flat(got if isinstance(got, tuple) else (got,), lists.given))
+
+    @classmethod
+    def _formula(cls, ctx: Any, grads: list[Any]) -> Any:
         if cls.operator.backward is None:
             raise RuntimeError(
                 f"Trying to backward through {cls.operator._qualname} but no autograd formula was registered. Please use "
@@ -146,10 +196,17 @@ class _Call(Function):
 
     @classmethod
     def forward(cls, ctx: Any, *args: Any) -> Any:
+        lists = args[0] if args and isinstance(args[0], _Lists) else None
+        if lists is not None:
+            ctx.lists, args = lists, tuple(lists.nested(args[1:], lists.given))
         out = cls.operator.run(args)
         if cls.operator.setup_context is not None:
             cls.operator.setup_context(ctx, args, out)
-        return out
+        if lists is None:
+            return out
+        lists.several, values = isinstance(out, tuple), out if isinstance(out, tuple) else (out,)
+        lists.returned = lists.outline(values)
+        return tuple(lists.flat(values, lists.returned))
 
 
 def _operator(op: Any) -> CustomOpDef:
