@@ -18,6 +18,7 @@ from tocha._inductor.freeze import freeze
 from tocha._inductor.nodes import Wraps
 from tocha._inductor.options import compile, list_mode_options, list_options
 from tocha._inductor.row_kernels import Alone
+from tocha._inductor.samples import by_samples
 from tocha._inductor.schedule import schedule
 from tocha._inductor.simplify import simplify
 from tocha._inductor.wrapper import Runner, wrap_up
@@ -33,6 +34,7 @@ def compile_graph(graph: Graph, constants: Mapping[int, Any] | None = None) -> R
     if constants:
         freeze(graph, constants)
     simplify(graph)
+    by_samples(graph, compile_graph)
     graph.lint()
     given_memory: set[Node] = set()
     while True:  # nodes that turn out to need memory get it, at most each once
