@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import pickle
 import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -202,3 +204,30 @@ def test_allow_in_graph_and_substitution() -> None:
 
     torch.compiler.allow_in_graph(opaque)
     assert torch.equal(torch.compile(lambda x: opaque(x) + 1, backend="eager", fullgraph=True)(X), opaque(X) + 1)
+
+
+def test_weak_references_are_followed() -> None:
+    class Child(nn.Module):
+        def __init__(self, parent: Any) -> None:
+            super().__init__()
+            self.parent = weakref.ref(parent)
+
+        def forward(self, x: Any) -> Any:
+            parent = self.parent()
+            return x * 7 if parent is None else x * parent.scale * parent.tensor
+
+    class Parent:
+        def __init__(self) -> None:
+            self.scale, self.tensor = 2, torch.ones(3)
+
+    parent = Parent()
+    child = Child(parent)
+    compiled = torch.compile(child, backend="eager", fullgraph=True)
+    for _ in range(10):  # also once its guards are bound
+        assert torch.equal(compiled(X), X * 2)
+    parent.scale = 5
+    parent.tensor.mul_(2)
+    assert torch.equal(compiled(X), X * 10)
+    del parent
+    gc.collect()
+    assert child.parent() is None and torch.equal(compiled(X), X * 7)

@@ -7,6 +7,7 @@ import functools
 import operator
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -374,6 +375,9 @@ class Tracer(Attributes):
             return self.call_module(fn, args, kwargs)
         if kind in calls.NATIVE:
             return self.call_native(fn, args, kwargs)
+        source = self.world.source_of(fn)
+        if kind is weakref.ref and source is not None and not args:
+            return self.world.enter(fn(), source.child("{}()", "{}()"))
         method = self.special(fn, "__call__")
         if method is not None:
             return self.call(method, (fn, *args), kwargs)
