@@ -82,7 +82,7 @@ def builtin(name: str, dtype: Any, pairs: bool = False) -> Any:
         if name == "pack":
             return make(name, conv.PACK_BUFFERS, conv.PACK_SIZES, conv.pack_weight(g))
         if name == "weight":
-            return make(name, weight.BUFFERS, weight.SIZES, weight.code(g), short_loops=True)
+            return make(name, weight.BUFFERS, weight.SIZES, weight.code(g))
         if name == "weight_sum":
             return make(name, weight.SUM_BUFFERS, weight.SUM_SIZES, weight.sum_code(g))
         code = {"conv": conv.code, "depthwise": depthwise.code, "depthwise_weight": depthwise.weight_code}[name]

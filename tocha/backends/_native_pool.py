@@ -45,10 +45,10 @@ def _builtin(name: str, dtype: Any) -> Any:
 
         g, make = convolutions.tile(dtype), modules.entry.build_template
         if name == "maxima":
-            return make(name, windows.BUFFERS, windows.SIZES, maxima.code(g), hole=True, short_loops=True)
+            return make(name, windows.BUFFERS, windows.SIZES, maxima.code(g), hole=True)
         if name == "spread":
-            return make(name, maxima.SPREAD_BUFFERS, maxima.SPREAD_SIZES, maxima.spread_code(g), short_loops=True)
-        return make(name, maxima.PLACE_BUFFERS, maxima.PLACE_SIZES, maxima.place_code(g), short_loops=True)
+            return make(name, maxima.SPREAD_BUFFERS, maxima.SPREAD_SIZES, maxima.spread_code(g))
+        return make(name, maxima.PLACE_BUFFERS, maxima.PLACE_SIZES, maxima.place_code(g))
 
     return native.built((name, dtype), build)
 

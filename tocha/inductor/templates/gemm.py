@@ -194,10 +194,10 @@ class Vectors:
             return self.f.call(name, v, (v, z), (halves, a), (halves, b), declare=True)
         return self.f.call(f"llvm.{'fma' if self.g.fma else 'fmuladd'}.{self.g.suffix}", v, (v, x), (v, y), (v, z), declare=True)
 
-    def mask(self, start: Any, stop: Any) -> Value:
-        """Lanes start <= i < stop; `start` None for 0."""
+    def mask(self, start: Any, stop: Any, first: int = 0) -> Value:
+        """Lanes start <= i < stop, counted from `first`; `start` None for those below `stop`."""
         f, n = self.f, self.g.lanes
-        lane = f"<{', '.join(f'i32 {i}' for i in range(n))}>"
+        lane = f"<{', '.join(f'i32 {first + i}' for i in range(n))}>"
         wide = f"<{n} x i32>"
 
         def compare(op: str, bound: Value) -> Value:
@@ -267,21 +267,37 @@ def micro(g: Geometry, rows: int, vectors: int, singles: int = 0, picked: bool =
     v = Vectors(f, g)
     sums = [[f.variable("zeroinitializer", g.vector) for _ in range(vectors)] for _ in range(rows)]
     starts = range(0, rows, g.lanes) if singles else ()
-    masks = [None if first + g.lanes <= rows else v.mask(None, Value(f, str(rows - first))) for first in starts]
+    # AVX-512's masks are hidden from LLVM, which makes constant ones anew in every step.
+    number = f.opaque if g.lanes * g.align == 64 else lambda n: Value(f, str(n))
+    masks = [None if first + g.lanes <= rows else v.mask(None, number(rows - first)) for first in starts]
     lasts = [[f.variable("zeroinitializer", g.vector) for _ in starts] for _ in range(singles)]
+    room = len(starts) * g.lanes
+    aside = f.array(singles * room, g.scalar) if singles else f["c"]
 
     def place(r: int, j: int) -> Value:
         return v.at(v.at(f["c"], f["row"] * r), j)
+
+    def fetched(part: int, pointer: Value) -> Value:
+        mask = masks[part]
+        return v.load(pointer) if mask is None else v.masked_load(pointer, mask)
+
+    def each_single(move: Callable[[Value, Value], None]) -> None:
+        """Have single columns moved between their vectors' elements, put aside, and their places in c."""
+        with f.loop(0, rows) as r:
+            to = v.at(v.at(f["c"], f["row"] * r), vectors * g.lanes)
+            for j in range(singles):
+                move(v.at(aside, r + j * room), v.at(to, j))
 
     def begin(more: bool) -> None:
         for r in range(rows):
             start = None if more else v.splat(v.one(v.at(f["bias"], r)))
             for j, total in enumerate(sums[r]):
                 total.set(start or v.load(place(r, j * g.lanes)))
-            for j, totals in enumerate(lasts):
-                line, lane = totals[r // g.lanes].get(), r % g.lanes
-                one = v.one(place(r, vectors * g.lanes + j) if more else v.at(f["bias"], r))
-                totals[r // g.lanes].set(f.op(f"insertelement {g.vector} {line.name}, {g.scalar} {one.name}, i32 {lane}", g.vector))
+        if more and singles:
+            each_single(lambda here, to: v.store(v.one(to), here))
+        for j, totals in enumerate(lasts):
+            for part, total in enumerate(totals):
+                total.set(fetched(part, v.at(aside, j * room + part * g.lanes) if more else v.at(f["bias"], part * g.lanes)))
 
     late = f["late"] if onward and not picked else None
     if onward:
@@ -295,8 +311,8 @@ def micro(g: Geometry, rows: int, vectors: int, singles: int = 0, picked: bool =
             factor = v.splat(v.one(v.at(a, r)))
             for total, column in zip(sums[r], columns, strict=True):
                 total.set(v.fma(factor, column, total.get()))
-        for part, (first, mask) in enumerate(zip(starts, masks, strict=True)):
-            factors = v.load(v.at(a, first)) if mask is None else v.masked_load(v.at(a, first), mask)
+        for part, first in enumerate(starts):
+            factors = fetched(part, v.at(a, first))
             for j, totals in enumerate(lasts):
                 totals[part].set(v.fma(factors, v.splat(v.one(v.at(b, vectors * g.lanes + j))), totals[part].get()))
 
@@ -306,12 +322,12 @@ def micro(g: Geometry, rows: int, vectors: int, singles: int = 0, picked: bool =
             for j, total in enumerate(sums[r]):
                 to = place(r, j * g.lanes)
                 v.store(total.get() if done else v.add(total.get(), start or v.load(to)), to)
-            for j, totals in enumerate(lasts):
-                to = place(r, vectors * g.lanes + j)
-                one = f.op(f"extractelement {g.vector} {totals[r // g.lanes].get().name}, i32 {r % g.lanes}", g.scalar)
-                if not done:
-                    one = v.add(one, v.one(to if more else v.at(f["bias"], r)))
-                f.store(one, to, g.align)
+        for j, totals in enumerate(lasts):
+            for part, total in enumerate(totals):
+                line = total.get() if more or done else v.add(total.get(), fetched(part, v.at(f["bias"], part * g.lanes)))
+                v.store(line, v.at(aside, j * room + part * g.lanes))
+        if singles:
+            each_single(lambda here, to: v.store(v.add(v.one(here), v.one(to)) if more and not done else v.one(here), to))
 
     if not onward:
         f.choose(f["more"], lambda: finish(True), lambda: finish(False))
@@ -323,9 +339,14 @@ def micro(g: Geometry, rows: int, vectors: int, singles: int = 0, picked: bool =
 
 
 def micros(g: Geometry, singles: int = 0, picked: bool = False, onward: bool = False) -> list[Function]:
-    """All heights and widths; with `singles`, also a vector and so many columns."""
+    """All heights and widths; with `singles`, also a vector and so many columns where that pays."""
     found = [micro(g, rows, n, picked=picked, onward=onward) for rows in g.heights for n in range(1, g.vectors + 1)]
-    return found + [micro(g, rows, 1, singles, picked, onward) for rows in g.heights if singles]
+    return found + [micro(g, rows, 1, singles, picked, onward) for rows in _with_singles(g, singles)]
+
+
+def _with_singles(g: Geometry, singles: int) -> list[int]:
+    """The heights at which so many more columns take less than a second vector of columns would take; for one column, all heights."""
+    return [rows for rows in g.heights if singles and singles * -(-rows // g.lanes) < rows]
 
 
 def call_micro(f: Function, g: Geometry, rows: Value, columns: Value, arguments: list[Any], singles: int = 0) -> None:
@@ -347,8 +368,10 @@ def call_micro(f: Function, g: Geometry, rows: Value, columns: Value, arguments:
     def widely() -> None:
         f.choose(columns > g.lanes, pick(heights, g.vectors), pick(heights, 1))
 
-    if singles:
-        f.choose(columns.equals(g.lanes + singles), pick(heights, 1, singles), widely)
+    tall = _with_singles(g, singles)
+    if tall:
+        some = f.both(columns.equals(g.lanes + singles), rows >= tall[0])
+        f.choose(some, pick(tall[::-1], 1, singles), widely)
     else:
         widely()
 

@@ -101,22 +101,23 @@ def pack_box(g: Geometry, last: bool = False) -> Function:
         first_w = f["w0"] * step_w + f.word(table, p * 3 + 2)
         low = f.min(f.max((step_w - 1 - first_w) // step_w, 0), width)
         end = f.min(f.max((size_w - first_w + (step_w - 1)) // step_w, 0), width)
-        channel, target = v.far(f["x"], c * x_c), v.at(f["to"], c * pitch + p * plane)
+        channel, target = v.far(f["x"], c * x_c + first_w * x_w), v.at(f["to"], c * pitch + p * plane)
+        step, down = step_w * x_w, step_h * x_h
         with f.loop(0, f["samples"]) as n, f.loop(0, plane_d) as d:
             at_d = first_d + d * step_d
             inside_d = f.op(f"icmp ult i64 {at_d.name}, {size_d.name}", "i1")
+            top, row = v.far(channel, n * x_n + at_d * x_d + first_h * x_h), (n * plane_d + d) * plane_h
             with f.loop(0, plane_h) as h:
                 at_h = first_h + h * step_h
                 inside = f.both(inside_d, f.op(f"icmp ult i64 {at_h.name}, {size_h.name}", "i1"))
                 high = f.select(inside, end, 0)
-                source = v.far(channel, n * x_n + at_d * x_d + at_h * x_h + first_w * x_w)
-                to = v.at(target, ((n * plane_d + d) * plane_h + h) * width)
+                source, to = v.far(top, h * down), v.at(target, (row + h) * width)
                 if last:
-                    _transposed_rows(f, v, source, to, low, high, width, step_w * x_w, f["count"], pitch)
+                    _transposed_rows(f, v, source, to, low, high, width, step, f["count"], pitch)
                 else:
                     types = ("ptr", "ptr", "ptr", "i64", "i64", "i64", "i64")
                     second = v.far(source, x_c // 2) if g.pairs else source
-                    f.call("pack_row", "void", *zip(types, (source, second, to, low, high, width, step_w * x_w), strict=True))
+                    f.call("pack_row", "void", *zip(types, (source, second, to, low, high, width, step), strict=True))
     return f
 
 
@@ -178,26 +179,27 @@ def pack_row(g: Geometry, filling: str = "0.0") -> Function:
                 f.prefetch(f.beyond(x, _AHEAD + line))
             first, end = (low - i) * 2, (high - i) * 2 - 1
             a, b = (
-                v.load(v.at(x, j)) if whole else v.masked_load(v.at(x, j), v.mask(first - j, end - j), nothing)
-                for j in (0, g.lanes)
+                v.load(v.at(x, j)) if whole else v.masked_load(v.at(x, j), v.mask(first, end, j), nothing) for j in (0, g.lanes)
             )
             every = f.op(f"shufflevector {g.vector} {a.name}, {g.vector} {b.name}, <{g.lanes} x i32> <{even}>", g.vector)
             v.store(every, v.at(f["to"], i))
 
-        def singly(i: Value) -> None:
-            v.store(Value(f, nothing, g.vector), v.at(f["to"], i))
-            with f.loop(f.max(i, low), f.min(i + g.lanes, high)) as j:
-                x = v.far(f["x"], j * step)
-                v.store(v.fetch_pair(x, v.far(f["second"], j * step)) if g.pairs else v.fetch_one(x), v.at(f["to"], j))
+        def every_second() -> None:
+            with f.loop(0, f["width"], g.lanes) as i:
+                whole = f.both(i >= low, i + g.lanes < high)
+                f.choose(whole, functools.partial(pairs, i, True), functools.partial(pairs, i, False))
 
-        def every_second(i: Value) -> None:
-            f.choose(f.both(i >= low, i + g.lanes < high), lambda: pairs(i, True), lambda: pairs(i, False))
+        def singly() -> None:
+            with f.loop(0, f["width"], g.lanes) as i:
+                v.store(Value(f, nothing, g.vector), v.at(f["to"], i))
+                with f.loop(f.max(i, low), f.min(i + g.lanes, high)) as j:
+                    x = v.far(f["x"], j * step)
+                    v.store(v.fetch_pair(x, v.far(f["second"], j * step)) if g.pairs else v.fetch_one(x), v.at(f["to"], j))
 
-        with f.loop(0, f["width"], g.lanes) as i:
-            if g.memory:
-                singly(i)
-            else:
-                f.choose(step.equals(2), functools.partial(every_second, i), functools.partial(singly, i))
+        if g.memory:
+            singly()
+        else:
+            f.choose(step.equals(2), every_second, singly)
 
     f.choose(step.equals(1), dense, strided)
     return f
