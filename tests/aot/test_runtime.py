@@ -462,3 +462,39 @@ def test_a_result_written_to_before_backward_has_the_right_gradient_or_is_refuse
     with contextlib.suppress(RuntimeError):
         (got,) = torch.autograd.grad(outs[0].sum() + outs[1].sum() + outs[2].sum(), w)
         torch.testing.assert_close(got, (6 + h.cos()) * slope((x * w).detach()) * x, rtol=1e-5, atol=1e-5)
+
+
+def test_backward_of_results_one_by_one() -> None:
+    def apart(x: Any, g: Any, d: Any) -> list[Any]:  # as a step of a generator and a discriminator
+        made = (x * g).exp()
+        return [made, (made.detach() * d).sin(), x * 2]
+
+    x = torch.tensor([1.0, 2.0])
+    g, d = torch.tensor([0.5, -1.0], requires_grad=True), torch.tensor([2.0, 3.0], requires_grad=True)
+    for call in (compiled(apart, x, g, d), runtime.compile(apart, [x, g, d], COMPILER[0]).bind({1: g, 2: d})):
+        g.grad = d.grad = None
+        made, judged, _ = call(x, g, d) if isinstance(call, runtime.Compiled) else call(x)
+        judged.sum().backward()
+        with torch.no_grad():
+            e = (x * g).exp()
+            assert g.grad is None
+            torch.testing.assert_close(d.grad, (e * d).cos() * e)
+        made.sum().backward()
+        torch.testing.assert_close(g.grad, e * x)
+        for again in (made, judged):
+            with pytest.raises(RuntimeError, match="a second time"):
+                again.sum().backward()
+
+
+def test_results_that_share_their_backward_free_what_was_saved() -> None:
+    def model(x: Any, w: Any) -> list[Any]:
+        logits = (x * w).exp()
+        return [logits, logits.sin().sum(), (w * x).cos()]
+
+    x, w = torch.ones(3), torch.ones(3, requires_grad=True)
+    logits, loss, other = compiled(model, x, w)(x, w)
+    node = loss.grad_fn
+    (loss + other.sum()).backward()
+    assert node.saved is None
+    with pytest.raises(RuntimeError, match="a second time"):
+        logits.sum().backward()

@@ -71,7 +71,7 @@ class Bound:
         if made.again is not None and (state.grad or made.always):
             edges, numbers, saved, held = self.settled or self._parts(rest)
             node = CompiledBackward(edges, numbers, self.wanted)
-            node.made, node.arrays, node.held = made, saved, held
+            node.made, node.arrays, node.held, node.done = made, saved, held, 0
             node.rng = made.again.rng() if made.again.draws else None
             if INFERENCE_USED:
                 node.checked()

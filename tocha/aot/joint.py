@@ -8,6 +8,8 @@ input itself, a view of an input, a view of another result) is noted in `Result`
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,6 +62,8 @@ class Traced:
         frozenset()
     )  # those of `mutated` that no history was recorded for: under no_grad, or through detach
     copied: frozenset[int] = frozenset()  # inputs that backward has as they were: running statistics, which training steps change
+    reach: Sequence[int] = ()  # for each of `wanted` the differentiable outputs that its gradient comes from, as bits
+    shared: Sequence[int] = ()  # for each differentiable output those that have a part of backward in common with it, as bits
 
 
 def capture(function: Callable[..., Sequence[Any]], inputs: Sequence[Tensor]) -> Traced:
@@ -152,6 +156,7 @@ def _finish(
     outputs = [*values, *[wrap(seen[i]._a) if i in kept else seen[i] for i in mutated]]
     wanted = [i for i, s in enumerate(stand_ins) if s._rg] if any(o.requires_grad for o in outputs) else []
     differentiable = [i for i, o in enumerate(outputs) if o.requires_grad] if wanted else []
+    tangents: list[Tensor] = []
     returned: list[Node | None] = [_as_it_lies(o._a) if i < len(values) else o._a.read() for i, o in enumerate(outputs)]
     if differentiable:
         tangents = [wrap(trace.placeholder("g", _dense(outputs[i]))) for i in differentiable]
@@ -167,7 +172,28 @@ def _finish(
     graph.output(returned)
     statistics = {c for n in graph.nodes if n.target is REGISTRY["batch_norm_given"] for s in n.args[3:] for c in s.all_input_nodes}
     copied = frozenset(i for i, a in enumerate(arrays) if i not in mutated and a.read() in statistics)
-    return Traced(graph, len(arrays), notes, len(values), differentiable, mutated, wanted, kept.intersection(mutated), copied)
+    paths = _paths(graph, [t._a.read() for t in tangents], returned[len(outputs) :])
+    return Traced(graph, len(arrays), notes, len(values), differentiable, mutated, wanted, kept.intersection(mutated), copied, *paths)
+
+
+def _paths(graph: Graph, tangents: list[Node], grads: list[Node | None]) -> tuple[list[int], list[int]]:
+    """`Traced.reach` and `Traced.shared`. Sums that only gradients of inputs are made of are nothing in common: eager mode's tape has them in
+    the leaves."""
+    masks = {t: 1 << i for i, t in enumerate(tangents)}
+    for node in graph.nodes:
+        if node not in masks and node.op != "output":
+            mask = functools.reduce(operator.or_, [masks.get(read, 0) for read in node.all_input_nodes], 0)
+            if mask:
+                masks[node] = mask
+    sums: set[Node] = set()
+    met: set[int] = set()
+    for node in reversed(masks):
+        if node.target is REGISTRY["add"] and all(user.op == "output" or user in sums for user in node.users):
+            sums.add(node)
+        else:
+            met.add(masks[node])
+    shared = [functools.reduce(operator.or_, [m for m in met if m >> i & 1], 0) for i in range(len(tangents))]
+    return [0 if g is None else masks.get(g, 0) for g in grads], shared
 
 
 def _keep_what_may_raise(graph: Graph, returned: list[Node | None]) -> None:

@@ -153,7 +153,7 @@ class Compiled:
         numbers = tuple([inputs[i]._nr for i in self.traced.wanted])
         edges = tuple([edge_of(inputs[i]) if inputs[i].requires_grad else None for i in self.traced.wanted])
         node = CompiledBackward(edges, numbers if any(numbers) else None, len(self.traced.differentiable))
-        node.made, node.rng = self, self.again.rng()
+        node.made, node.rng, node.done = self, self.again.rng(), 0
         node.arrays = Filled([inputs[i]._a for i in self.saved_inputs])
         node.held = Filled([(version_of(inputs[i]), inputs[i]) for i in self.again.needed])
         return node.checked()
@@ -275,8 +275,9 @@ def _view(r: Result, x: Tensor, start: int) -> Tensor:
 class CompiledBackward(Node):
     """The tape's record of a compiled forward."""
 
-    __slots__ = ("arrays", "held", "made", "outputs_kept", "packed", "rng", "saved")
+    __slots__ = ("arrays", "done", "held", "made", "outputs_kept", "packed", "rng", "saved")
     arrays: Filled  # of inputs that backward reads
+    done: int  # outputs whose backward has run, in part at least, as bits
     held: Filled  # the inputs that running again takes, with their version counters
     made: Compiled
     outputs_kept: Sequence[tuple[Version, Any]]
@@ -305,17 +306,20 @@ class CompiledBackward(Node):
         self.arrays, self.saved = Filled([kept[i]._a for i in self.made.checked]), [t._a for t in kept[len(needed) :]]
 
     def release(self) -> None:
+        if self.done not in (0, (1 << self.outputs) - 1):
+            return  # another output's backward is apart from what has run, and may still come
         self.saved = self.rng = self.packed = None
         self.held = self.arrays = _NOTHING
 
     def apply(self, grad: Any) -> Sequence[Tensor | None]:
         made = self.made
-        if self.saved is None or made.backward is None or made.again is None:
+        grads = list(grad) if isinstance(grad, (list, tuple)) else [grad]
+        came = sum([1 << i for i, g in enumerate(grads) if g is not None])
+        if self.saved is None or made.backward is None or made.again is None or came & self.done:
             raise RuntimeError(
                 "Trying to backward through the graph a second time: the compiled function has freed what it saved. Specify "
                 "retain_graph=True if you need to backward through the graph a second time."
             )
-        grads = list(grad) if isinstance(grad, (list, tuple)) else [grad]
         if self.packed is not None:
             self.unpack(made.again.needed)
         held = self.held.whole()
@@ -329,9 +333,11 @@ class CompiledBackward(Node):
         given = [np.zeros(a.shape, a.dtype) if g is None else g._a for g, a in zip(grads, made.like, strict=True)]
         arrays = [*self.arrays.whole(), *self.saved, *given]
         if state.runs and not state.runs[-1].retains:  # each array goes with its last use
+            for i, mask in enumerate(made.traced.shared):
+                self.done |= mask if came >> i & 1 else 0
             self.release()
         del given, grads, grad, held
-        return [None if a is None else wrap(a) for a in made.backward(arrays)]
+        return [wrap(a) if a is not None and came & reach else None for a, reach in zip(made.backward(arrays), made.traced.reach, strict=True)]
 
 
 _NOTHING = Filled([])
