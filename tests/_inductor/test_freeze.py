@@ -9,7 +9,7 @@ import pytest
 
 import tocha as torch
 from tocha import nn
-from tocha._inductor.freeze import freezing
+from tocha._inductor import freezing
 from tocha.aot import runtime
 
 

@@ -8,8 +8,7 @@ import pytest
 
 import tocha as torch
 import tocha.nn.functional as F
-from tocha._inductor import compile_graph, samples
-from tocha._inductor.freeze import freezing
+from tocha._inductor import compile_graph, freezing, samples
 from tocha.aot import runtime
 
 

@@ -93,15 +93,16 @@ def aot_eager(gm: Any, example_inputs: list[Any], **options: Any) -> Callable[..
 @register_backend
 def inductor(gm: Any, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
     """The graph after AOTAutograd, as native code."""
-    from tocha.aot import runtime
+    from tocha.aot import kept, runtime
 
     try:
-        from tocha._inductor.freeze import freezing
+        from tocha._inductor import config, freezing
     except ImportError:
         return _ahead(gm, example_inputs, runtime.by_running)
     constants = {i: t._a for i, t in gm.meta.get("constants", {}).items()}
     about = {"varying": bool(gm.meta.get("dynamic")), "max_autotune": _setting("max_autotune", options)}
-    return _ahead(gm, example_inputs, freezing(constants, **about))
+    words = None if constants else kept.words(gm, options, about, config.get_config_copy())  # type: ignore[attr-defined]
+    return _ahead(gm, example_inputs, freezing(constants, **about), words)
 
 
 def _setting(name: str, options: dict[str, Any]) -> bool:
@@ -119,7 +120,7 @@ def freezes(backend: Backend, options: dict[str, Any]) -> bool:
 _MOST_SIZES = 256
 
 
-def _by_sizes(gm: Any, compiler: Any) -> Callable[..., Any]:
+def _by_sizes(gm: Any, compiler: Any, words: str | None) -> Callable[..., Any]:
     """A graph whose sizes vary, planned when first called with some; the latest are kept."""
     made: dict[Any, Callable[..., Any]] = {}
     subject = journal.subject()
@@ -131,14 +132,15 @@ def _by_sizes(gm: Any, compiler: Any) -> Callable[..., Any]:
             for oldest in list(made)[: max(0, len(made) + 1 - _MOST_SIZES)]:  # a list: other threads may add to it
                 made.pop(oldest, None)
             with journal.about(subject):
-                found = made[shapes] = _ahead(gm, list(inputs), compiler)
+                found = made[shapes] = _ahead(gm, list(inputs), compiler, words)
         return found(*inputs)
 
     return call
 
 
-def _ahead(gm: Any, example_inputs: list[Any], compiler: Any) -> Callable[..., Any]:
-    """AOTAutograd's function; the graph as captured where that can't be, for a reason that is logged."""
+def _ahead(gm: Any, example_inputs: list[Any], compiler: Any, words: str | None = None) -> Callable[..., Any]:
+    """AOTAutograd's function; the graph as captured where that can't be, for a reason that is logged. `words` say what it is that is
+    compiled, for processes to come (tocha.aot.kept)."""
     from tocha.aot import runtime
 
     def function(*inputs: Any) -> list[Any]:
@@ -151,9 +153,9 @@ def _ahead(gm: Any, example_inputs: list[Any], compiler: Any) -> Callable[..., A
 
     if gm.meta.get("dynamic"):
         gm.meta["dynamic"] = False
-        return _by_sizes(gm, compiler)
+        return _by_sizes(gm, compiler, words)
     try:
-        made = runtime.compile(function, example_inputs, compiler)
+        made = runtime.compile(function, example_inputs, compiler, words)
     except RuntimeError as why:
         log.info("the graph runs eagerly: %s", why)
         report.uncompiled(str(why))

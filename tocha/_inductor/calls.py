@@ -7,6 +7,7 @@ Results of functions with `dense` are row-major.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 from collections.abc import Callable
@@ -242,6 +243,48 @@ def _convolution(node: Node, packed: bool, quick: bool) -> Call:
         return forward(x, weight, bias, sizes=sizes, kept=kept, end=end, **kwargs) if out is None else out
 
     return call
+
+
+# ---- with an epilogue
+
+
+def joined(node: Node, end: Any) -> Call:
+    """A product or convolution with its epilogue: a function of the node's arrays, the arrays to write, and the operands, these two as tuples."""
+    if prim_name(node) == "conv":
+        kernel, plain = convolution(node), by_eager(node)
+
+        def convolved(x: Any, weight: Any, bias: Any, outs: tuple[Any, ...], operands: tuple[Any, ...]) -> None:
+            if kernel(x, weight, bias, _native_conv.End(end, outs, operands)) is None:
+                sums = plain(x, weight, bias)
+                _apart(sums.reshape(*sums.shape[:2], -1), end, outs, operands)
+
+        return convolved
+    ta, tb = node.kwargs["ta"], node.kwargs["tb"]
+    flat, finished = node.args[1].meta["val"].ndim == 2, _native_products.finished
+
+    def multiplied(a: Any, b: Any, outs: tuple[Any, ...], operands: tuple[Any, ...]) -> None:
+        a, b = a.swapaxes(-1, -2) if ta else a, b.swapaxes(-1, -2) if tb else b
+        if flat and a.ndim > 2:
+            a = a.reshape(-1, a.shape[-1])
+        if finished(a, b, end, operands, outs) is None:
+            sums = np.matmul(a, b)
+            _apart(sums.reshape(1, -1, sums.shape[-1]), end, outs, operands)
+
+    return multiplied
+
+
+_ROOM = 64  # elements that a vector may reach beyond a row's end
+
+
+def _apart(sums: Any, end: Any, outs: Any, operands: Any) -> None:
+    """The epilogue by itself, of sums that NumPy made, as matrices whose rows are counted anew: where the kernel can't serve after all."""
+    finish = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 7, ctypes.c_bool)(end.finish)
+    arrays = np.array([a.ctypes.data for a in (*outs, *operands)], np.uint64)
+    count, rows, width = sums.shape
+    tile = np.zeros((rows, width + _ROOM), sums.dtype)
+    for number in range(count):
+        tile[:, :width] = sums[number]
+        finish(arrays.ctypes.data, tile.ctypes.data, width + _ROOM, rows, width, number * rows * width, width, 0, 0, False)
 
 
 # ---- cross entropy

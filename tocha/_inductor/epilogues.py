@@ -12,11 +12,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tocha._inductor import calls, products
 from tocha._inductor.access import Access, Shape, contiguous
-from tocha._inductor.kernels import build, stored
+from tocha._inductor.kernels import stored
 from tocha._inductor.nodes import Elements, Wraps, own_of, prim_name, rounded, shape_of, size_of, type_of
 from tocha._inductor.row_kernels import same_place
 from tocha._inductor.schedule import Extern, Item, Loops, Schedule, arrays_of
@@ -165,60 +163,8 @@ def epilogue_of(node: Node, loops: Loops, has_memory: HasMemory, places: dict[st
     return Fused(epilogue, buffers, [n for n, _ in elements.arrays])
 
 
-# ---- calls
-
-
-def caller(item: Extern, has_memory: HasMemory) -> Callable[..., None]:
-    """A function of a node's arrays, the arrays to write, and the operands; the last two as tuples."""
-    return (_convolution if prim_name(item.node) == "conv" else _product)(item, has_memory)
-
-
-def _convolution(item: Extern, has_memory: HasMemory) -> Callable[..., None]:
-    kernel, plain, apart = calls.convolution(item.node), calls.by_eager(item.node), _apart(item, has_memory)
-    end = hole(item)
-
-    def call(x: Any, weight: Any, bias: Any, outs: tuple[Any, ...], operands: tuple[Any, ...]) -> None:
-        if kernel(x, weight, bias, _native_conv.End(end, outs, operands)) is None:
-            apart(plain(x, weight, bias), outs, operands)
-
-    return call
-
-
 def hole(item: Extern) -> Any:
+    """The epilogue of an item, compiled."""
     with jit.LOCK:
         dtypes = tuple([n.meta["val"].dtype for n in item.fused.stored])
         return _native_products.hole(item.fused.epilogue, item.node.meta["val"].dtype, dtypes)
-
-
-def _product(item: Extern, has_memory: HasMemory) -> Callable[..., None]:
-    node = item.node
-    ta, tb = node.kwargs["ta"], node.kwargs["tb"]
-    flat, end = node.args[1].meta["val"].ndim == 2, hole(item)
-    finished, apart = _native_products.finished, _apart(item, has_memory)
-
-    def call(a: Any, b: Any, outs: tuple[Any, ...], operands: tuple[Any, ...]) -> None:
-        a, b = a.swapaxes(-1, -2) if ta else a, b.swapaxes(-1, -2) if tb else b
-        if flat and a.ndim > 2:
-            a = a.reshape(-1, a.shape[-1])
-        if finished(a, b, end, operands, outs) is None:
-            apart(np.matmul(a, b), outs, operands)
-
-    return call
-
-
-def _apart(item: Extern, has_memory: HasMemory) -> Callable[[Any, Any, Any], None]:
-    """The loops by themselves, compiled when first needed: where the product's kernel can't serve after all."""
-    made: list[Any] = []
-
-    def call(product: Any, outs: Any, operands: Any) -> None:
-        assert item.loops is not None and item.fused is not None
-        if not made:
-            built = build("apart", item.loops.shape, item.loops.targets, has_memory)
-            with jit.LOCK:
-                made.extend((built, entry.build(built.kernel, built.grain)))
-        built, kernel = made
-        arrays = {**dict(zip(item.fused.stored, outs, strict=True)), item.node: product}
-        arrays.update(zip(item.fused.operands, operands, strict=True))
-        kernel(*[arrays[n] for n in built.outputs], *[arrays[n] for n, _ in built.inputs], built.work)
-
-    return call

@@ -1,6 +1,6 @@
 """Inference with constant parameters: what depends on constants alone is computed once, and scales and shifts go into convolutions.
 
-    compiler = freezing({1: weight, 2: bias})        # arrays by the number of the graph's placeholder
+    compiler = freezing({1: weight, 2: bias})        # tocha._inductor: arrays by the number of the graph's placeholder
     runtime.compile(function, inputs, compiler)
 
 The arrays must not change afterwards. Weights of convolutions are also packed once (see `calls`).
@@ -9,7 +9,7 @@ The arrays must not change afterwards. Weights of convolutions are also packed o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -105,16 +105,3 @@ def _next(node: Node) -> tuple[Node, str, Any] | None:
     wanted = (shape[1], *[1] * (len(shape) - 2))
     plain = other.dtype == dtype == user.meta["val"].dtype and other.shape in (wanted, (1, *wanted))
     return (user, prim_name(user), other) if plain else None
-
-
-def freezing(constants: Mapping[int, Any], **about: bool) -> Callable[[Graph], Any]:
-    """The inductor's compiler for graphs whose placeholders of these numbers are constants. `about` them: `varying` says that they come in
-    many sizes (tocha._inductor.varying), `max_autotune` that choices are timed (tocha._inductor.autotune)."""
-    from tocha._inductor import compile_graph
-
-    def compiler(graph: Graph) -> Any:
-        graph.meta.update(about)
-        return compile_graph(graph, None if graph.meta.get("part") == "backward" else constants)
-
-    compiler.prepare = compile_graph.prepare  # type: ignore[attr-defined]
-    return compiler

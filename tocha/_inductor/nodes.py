@@ -32,7 +32,6 @@ from tocha.inductor.pointwise import Renamer
 from tocha.prims.pointwise import Pointwise
 
 _FLOAT32 = np.dtype(np.float32)
-_MOVES = frozenset(("cast", "clone", "unsafe_view"))
 _NP_INTEGER, _NP_FLOAT = "biu", "f"
 
 

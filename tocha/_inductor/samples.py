@@ -9,6 +9,7 @@ eight images take 61 ms so, 74 layer by layer.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -57,13 +58,14 @@ def by_samples(graph: Graph, compile: Callable[[Graph], Any]) -> None:
     graph.eliminate_dead_code()
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Stretch:
     """A function of whole arrays that runs another for each sample; `parts` says which arrays it takes a sample of."""
 
+    runner: Any
+    parts: list[bool]
+    like: MetaArray
     dense = True
-
-    def __init__(self, runner: Any, parts: list[bool], like: MetaArray) -> None:
-        self.runner, self.parts, self.like = runner, parts, like
 
     def __call__(self, *arrays: Any) -> Any:
         out = np.empty(self.like.shape, self.like.dtype)

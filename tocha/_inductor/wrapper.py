@@ -14,23 +14,14 @@ from tocha._inductor.described import Part
 from tocha._inductor.kernels import Built, Target, build, build_reduction
 from tocha._inductor.nodes import own_of, prim_name, shape_of, view_of
 from tocha._inductor.row_kernels import build_rows, same_place
+from tocha._inductor.runner import Wrapper, empty
 from tocha._inductor.schedule import Extern, Loops, Reduction, Schedule, arrays_of
 from tocha.aot import run
+from tocha.aot.data import Made
 from tocha.backends import cpu
 from tocha.fx import Graph, Node, map_arg
-from tocha.fx.graph_module import compile_source
 
 _FRESH = frozenset(("mm", "linear", "conv"))  # calls whose result is an array that they have made
-
-
-@dataclasses.dataclass
-class Wrapper:
-    """`source` is the function `forward(inputs)`, `names` its globals, `kernels` what was built."""
-
-    source: str
-    names: dict[str, Any]
-    kernels: list[Built]
-    inputs: list[tuple[str, tuple[int, ...]]] = dataclasses.field(default_factory=list)  # their names and strides
 
 
 def wrap_up(graph: Graph, plan: Schedule) -> Wrapper:
@@ -43,6 +34,7 @@ class _Writer:
         self.graph, self.plan = graph, plan
         self.lines: list[str] = []
         self.names: dict[str, Any] = {}
+        self.made: dict[str, Any] = {}
         self.numbers: dict[str, int] = {}  # from which on names are free
         self.taken = {n.name for n in graph.nodes}  # by local variables
         self.laid_out, self.restride = self._global("laid_out", run.laid_out), self._global("restride", cpu.restride)
@@ -86,7 +78,8 @@ class _Writer:
         body += ["inputs.clear()"] if self.consumes else []
         body += [*self.lines, f"return [{returned}]"]
         source = "def forward(inputs):\n" + "".join(f"    {line}\n" for line in body)
-        return Wrapper(source, self.names, self.kernels, [(n.name, n.meta["val"].strides) for n in self.placeholders])
+        inputs = [(n.name, n.meta["val"].strides) for n in self.placeholders]
+        return Wrapper(source, self.names, self.kernels, inputs, self.made)
 
     def _unused(self, wish: str) -> str:
         name, number = wish, self.numbers.get(wish, 1)
@@ -95,9 +88,11 @@ class _Writer:
         self.numbers[wish] = number
         return name
 
-    def _global(self, wish: str, value: Any) -> str:
+    def _global(self, wish: str, value: Any, how: Made | None = None) -> str:
+        """A global of a value, which no description of its own may make again, but `how`."""
         name = self._unused(wish)
         self.names[name] = value
+        self.made[name] = value if how is None else how
         return name
 
     def _type(self, dtype: Any) -> str:
@@ -225,20 +220,26 @@ class _Writer:
         accesses = [
             Access(own_of(n), 0) if base is n else access for n, (base, access) in zip(item.node.args, found, strict=True)
         ]
-        direct = products.direct_packed(item.node, accesses, joined) if shared else None
+        direct, how = None, Made(products.direct_packed, (item.node, accesses, joined), True)
+        direct = how.function(*how.args) if shared else None
         packed = "" if direct is None else self._packed(item.node)
         if direct is None and short:
-            direct = products.direct(item.node, accesses, joined)
+            how = Made(products.direct, how.args, True)
+            direct = how.function(*how.args)
         if direct is None:
             return False
         stored = self._stored(item)
-        held = [packed if value is None else self._held(name, value) for name, value in direct.held.items()]
+        held = [
+            packed if value is None else self._held(name, value, Made(operator.getitem, (Made(getattr, (how, "held")), name)))
+            for name, value in direct.held.items()
+        ]
         given = [self.known[n] for n in (stored[0], *[base for base, _ in found])]
         finish, others = "0", list[str]()
         if item.fused is not None:
-            finish = self._held("finish", epilogues.hole(item).finish)
+            end = epilogues.hole(item)
+            finish = self._held("finish", end.finish, Made(getattr, (end, "finish")))
             others = [self.known[n] for n in (*stored, *item.fused.operands)]
-        name = self._held(f"call_{item.node.name}", direct.builtin)
+        name = self._held(f"call_{item.node.name}", direct.builtin, Made(getattr, (how, "builtin")))
         work = "None" if direct.work is None else self._held("work", direct.work)
         arguments = [*given, *held, finish, work, *others]
         self.lines.append(f"{name}({', '.join(arguments)})")
@@ -254,21 +255,23 @@ class _Writer:
         if name is None:
             name = self.packed[factor] = self._unused(f"packed_{factor[0].name}")
             self.taken.add(name)
-            self.lines.append(f"{name} = {self._global('pack', products.packing(node))}({self._array(factor[0])})")
+            pack = self._global("pack", products.packing(node), Made(products.packing, (node,)))
+            self.lines.append(f"{name} = {pack}({self._array(factor[0])})")
         return name
 
-    def _held(self, wish: str, value: Any) -> str:
+    def _held(self, wish: str, value: Any, how: Made | None = None) -> str:
         """The name of a global, one for each object."""
         found = self.objects.get(id(value))
         if found is None:
-            found = self.objects[id(value)] = self._global(wish, value)
+            found = self.objects[id(value)] = self._global(wish, value, how)
         return found
 
     def _product(self, item: Extern) -> None:
         assert item.loops is not None
         self._stored(item)
         name = "_".join([item.node.name, *[n.name for n in item.fused.stored[:3]]])
-        function = self._global(f"call_{name}", epilogues.caller(item, self.plan.has_memory(item.loops)))
+        how = Made(calls.joined, (item.node, epilogues.hole(item)))
+        function = self._global(f"call_{name}", how.function(*how.args), how)
         factors = ", ".join("None" if n is None else self._array(n) for n in item.node.args)
         outs, operands = ("".join(f"{self.known[n]}, " for n in nodes) for nodes in (item.fused.stored, item.fused.operands))
         self.lines.append(f"{function}({factors}, ({outs}), ({operands}))")
@@ -288,7 +291,8 @@ class _Writer:
         function = calls.caller(node)
         dense, own = calls.is_dense(function), calls.is_laid_out(function)
         args = map_arg(node.args, lambda n: _Source(self._array(n, own)))
-        call = f"{self._global(f'call_{node.name}', function)}({', '.join(self._show(a) for a in args)})"
+        how = None if function is node.target else Made(calls.caller, (node,))
+        call = f"{self._global(f'call_{node.name}', function, how)}({', '.join(self._show(a) for a in args)})"
         value = node.meta.get("val")
         if value is None:  # called for its effect
             self.lines.append(call)
@@ -335,36 +339,3 @@ class _Writer:
 @dataclasses.dataclass(frozen=True)
 class _Source:
     text: str
-
-
-def empty(shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...]) -> Any:
-    """A new array with these strides, of which none is negative."""
-    out = np.empty(shape, dtype)
-    if out.strides == strides or not out.size:
-        return out
-    reach = dtype.itemsize + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-    return np.ndarray(shape, dtype, np.empty(reach // dtype.itemsize, dtype), 0, strides)
-
-
-class Runner:
-    """A compiled graph."""
-
-    def __init__(self, wrapper: Wrapper) -> None:
-        self.wrapper, self.code = wrapper, wrapper.source
-        self.call = compile_source(wrapper.source, wrapper.names)
-
-    def __call__(self, inputs: list[Any]) -> list[Any]:
-        return self.call(inputs)
-
-    def bind(self, fixed: dict[int, Any]) -> Any:
-        """The function of the other inputs where some, by number, are always these arrays; None if one isn't laid out as expected."""
-        names = self.wrapper.inputs
-        if any(a.strides != names[i][1] for i, a in fixed.items()):
-            return None
-        taken = [names[i][0] for i in fixed]
-        rest = "".join(f"{name}, " for i, (name, _) in enumerate(names) if i not in fixed)
-        skipped = tuple(f"    if {name}.strides != " for name in taken)
-        lines = [line for line in self.code.splitlines()[2:] if not line.startswith(skipped)]
-        text = "".join(f"    {line}\n" for line in [f"    {rest}= inputs" if rest else "    pass", *lines])
-        source = f"def forward({', '.join(taken)}):\n    def bound(inputs):\n{text}    return bound\n"
-        return compile_source(source, self.wrapper.names)(*fixed.values())

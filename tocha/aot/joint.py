@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tocha import autograd
-from tocha.aot import run, trace
+from tocha.aot import data, run, trace
 from tocha.aot.partition import ancestors
 from tocha.aot.trace import TraceArray
 from tocha.autograd.mode import enable_grad
@@ -64,6 +64,7 @@ class Traced:
     copied: frozenset[int] = frozenset()  # inputs that backward has as they were: running statistics, which training steps change
     reach: Sequence[int] = ()  # for each of `wanted` the differentiable outputs that its gradient comes from, as bits
     shared: Sequence[int] = ()  # for each differentiable output those that have a part of backward in common with it, as bits
+    opaque: bool = False  # whether it calls what isn't this package's, which may be otherwise in another process
 
 
 def capture(function: Callable[..., Sequence[Any]], inputs: Sequence[Tensor]) -> Traced:
@@ -170,10 +171,11 @@ def _finish(
     placeholders_first(graph)
     _keep_what_may_raise(graph, returned)
     graph.output(returned)
+    opaque = not all(data.ours(n.target) for n in graph.nodes if n.op == "call_function")
     statistics = {c for n in graph.nodes if n.target is REGISTRY["batch_norm_given"] for s in n.args[3:] for c in s.all_input_nodes}
     copied = frozenset(i for i, a in enumerate(arrays) if i not in mutated and a.read() in statistics)
     paths = _paths(graph, [t._a.read() for t in tangents], returned[len(outputs) :])
-    return Traced(graph, len(arrays), notes, len(values), differentiable, mutated, wanted, kept.intersection(mutated), copied, *paths)
+    return Traced(graph, len(arrays), notes, len(values), differentiable, mutated, wanted, kept & {*mutated}, copied, *paths, opaque)
 
 
 def _paths(graph: Graph, tangents: list[Node], grads: list[Node | None]) -> tuple[list[int], list[int]]:

@@ -10,12 +10,13 @@ use. If it has `prepare`, that may change a joint graph first.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tocha.aot import journal, run
+from tocha.aot import journal, kept, run
 from tocha.aot.joint import Result, Traced, capture
 from tocha.aot.partition import partition
 from tocha.aot.twice import Again
@@ -62,25 +63,38 @@ def _owner(a: Any) -> Any:
     return a
 
 
-def compile(function: Callable[..., Sequence[Any]], inputs: Sequence[Tensor], compiler: Compiler) -> Compiled:
-    """`function` compiled for inputs like these. Its tensors must be all arguments; Unsupported and DataDependent say why not."""
+def compile(
+    function: Callable[..., Sequence[Any]], inputs: Sequence[Tensor], compiler: Compiler, captured: str | None = None
+) -> Compiled:
+    """`function` compiled for inputs like these. Its tensors must be all arguments; Unsupported and DataDependent say why not. What another
+    process compiled is taken from disk, if words say what the function is that was `captured` (`kept.words`)."""
     recording = bool(state.grad)
+    key = kept.key(captured, inputs)
+    found = kept.recall(key)
+    if found is not None:
+        known, saved_inputs, needs, forward, restored = found
+        again = Again(function, known, recording, inputs, needs) if known.wanted else None
+        return Compiled(known, forward, restored, saved_inputs, again is not None and not recording, again)
     compilers.append(compiler)
     try:
         with journal.stage("trace to primitives"):
             traced = capture(function, inputs)
     finally:
         compilers.pop()
+    key, words = None if traced.opaque else key, dataclasses.replace(traced, graph=None)  # type: ignore[arg-type]
     prepare = getattr(compiler, "prepare", None)
     if prepare is not None:  # before it is decided what to save
         prepare(traced.graph)
     if not traced.wanted:
-        return Compiled(traced, _made(compiler, traced.graph, "inference"), None, [])
+        forward = _made(compiler, traced.graph, "inference")
+        kept.keep(key, words, [], None, forward)
+        return Compiled(traced, forward, None, [])
     with journal.stage("partition"):
         parts = partition(traced)
     forward = _made(compiler, parts.forward, "forward")
-    backward = _Lazy(compiler, parts.backward)
-    return Compiled(traced, forward, backward, parts.saved_inputs, not recording, Again(function, traced, recording))
+    again = Again(function, traced, recording, inputs)
+    key = kept.keep(key, words, parts.saved_inputs, again.known, forward)
+    return Compiled(traced, forward, _Lazy(compiler, parts.backward, key), parts.saved_inputs, not recording, again)
 
 
 def _made(compiler: Compiler, graph: Graph, part: str) -> Run:
@@ -96,16 +110,17 @@ def _made(compiler: Compiler, graph: Graph, part: str) -> Run:
 
 
 class _Lazy:
-    """A backward graph, compiled when first needed."""
+    """A backward graph, compiled when first needed, and kept as `key`."""
 
-    def __init__(self, compiler: Compiler, graph: Graph) -> None:
-        self.compiler, self.graph, self.subject = compiler, graph, journal.subject()
+    def __init__(self, compiler: Compiler, graph: Graph, key: str | None) -> None:
+        self.compiler, self.graph, self.key, self.subject = compiler, graph, key, journal.subject()
         self.made: Run | None = None
 
     def __call__(self, arrays: Arrays) -> Arrays:
         if self.made is None:
             with journal.without_collections(), journal.about(self.subject):
                 self.made = _made(self.compiler, self.graph, "backward")
+                kept.keep(self.key, self.made)
         return self.made(arrays)
 
 

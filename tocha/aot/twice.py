@@ -15,6 +15,7 @@ from tocha.aot.joint import Traced
 from tocha.aot.partition import ancestors
 from tocha.autograd.graph import Node, Version, check_saved, check_unchanged
 from tocha.autograd.mode import INFERENCE_USED, enable_grad, set_grad_enabled
+from tocha.backends.meta import MetaArray
 from tocha.dispatch.autocast import current
 from tocha.tensor import Tensor, wrap
 
@@ -23,25 +24,35 @@ def _may_draw(target: Any) -> bool:
     return "random" in getattr(target, "tags", ()) or (getattr(target, "impure", False) and target is not run.check)
 
 
+def needs(traced: Traced) -> tuple[list[int], bool, str]:
+    """The inputs that gradients depend on, whether random numbers are drawn, and why the function can't run again, if it can't."""
+    graph = traced.graph
+    reached = ancestors([g for g in graph.output_node().args[0][traced.values + len(traced.mutated) :] if g is not None])
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    read = [i for i in range(traced.inputs) if placeholders[i] in reached]
+    needed = [i for i in read if i not in traced.mutated]  # those written to have a history that leads here
+    draws = [n for n in graph.nodes if _may_draw(n.target)]
+    refusal = ""
+    if any(isinstance(a, random.Generator) for n in draws for part in n.args if isinstance(part, tuple) for a in part):
+        refusal = "it draws from a generator of its own"
+    if len(read) > len(needed):
+        refusal = "it overwrites an input that its gradients depend on"
+    return needed, bool(draws), refusal
+
+
 class Again:
     """A captured function, and which of its inputs gradients depend on: only those are held; others may be anything when it runs again."""
 
-    def __init__(self, function: Callable[..., Sequence[Any]], traced: Traced, recording: bool) -> None:
+    def __init__(
+        self, function: Callable[..., Sequence[Any]], traced: Traced, recording: bool, inputs: Sequence[Tensor], known: Any = None
+    ) -> None:
+        """`known`: what `needs` says of the graph, if that isn't there."""
         self.function, self.traced, self.recording = function, traced, recording
-        graph, state = traced.graph, current()
+        state = current()
         self.cast, self.dtype = state.enabled["cpu"], state.dtypes["cpu"]
-        self.like = [n.meta["val"] for n in graph.nodes if n.op == "placeholder"][: traced.inputs]
-        reached = ancestors([g for g in graph.output_node().args[0][traced.values + len(traced.mutated) :] if g is not None])
-        placeholders = [n for n in graph.nodes if n.op == "placeholder"]
-        read = [i for i in range(traced.inputs) if placeholders[i] in reached]
-        self.needed = [i for i in read if i not in traced.mutated]  # those written to have a history that leads here
-        draws = [n for n in graph.nodes if _may_draw(n.target)]
-        self.draws = bool(draws)
-        self.refusal = ""
-        if any(isinstance(a, random.Generator) for n in draws for part in n.args if isinstance(part, tuple) for a in part):
-            self.refusal = "it draws from a generator of its own"
-        if len(read) > len(self.needed):
-            self.refusal = "it overwrites an input that its gradients depend on"
+        self.like = [MetaArray(t._a.shape, t._a.dtype, t._a.strides) for t in inputs]
+        found: tuple[list[int], bool, str] = known or needs(traced)
+        self.needed, self.draws, self.refusal = self.known = found
 
     def rng(self) -> Any:
         """The state of the random numbers, if the function draws any."""
