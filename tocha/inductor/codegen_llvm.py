@@ -130,7 +130,8 @@ class _Function:
         self.block(body)
         width = self.module.width
         narrow = f'"prefer-vector-width"="{width}" ' if width and _waits_for_memory(body) else ""
-        head = f"define void @{name}(ptr %ctx, i64 %lo, i64 %hi) {narrow}{{"
+        # Python's way in calls it in two places, where LLVM would write short loops once more.
+        head = f"define void @{name}(ptr %ctx, i64 %lo, i64 %hi) noinline {narrow}{{"
         return "\n".join([head, "entry:", *self.allocas, *top.lines, "  ret void", "}"])
 
     def emit(self, line: str) -> None:
