@@ -167,3 +167,12 @@ def test_calls_may_overlap() -> None:
     for worker in workers:
         worker.join()
     assert not wrong
+
+
+def test_convolutions_that_the_kernel_refuses_after_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tocha._inductor import calls
+
+    monkeypatch.setattr(calls, "convolution", lambda node: lambda *given: None)
+    x, w, b, r = tensors((2, 16, 19, 17), (24, 16, 3, 3), (24, 1, 1), (2, 24, 17, 15))
+    made = compiled(lambda x, w, b, r: [F.relu(F.conv2d(x, w) * b + r)], [x, w, b, r])
+    assert "), (" in next(line for line in made.forward.code.splitlines() if "call_conv" in line)
