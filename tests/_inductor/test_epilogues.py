@@ -14,6 +14,7 @@ import tocha as torch
 from tests._inductor.test_programs import no_product_is_small
 from tocha._inductor import compile_graph
 from tocha.aot import runtime
+from tocha.backends import _native_products
 from tocha.nn import functional as F
 
 
@@ -176,3 +177,39 @@ def test_convolutions_that_the_kernel_refuses_after_all(monkeypatch: pytest.Monk
     x, w, b, r = tensors((2, 16, 19, 17), (24, 16, 3, 3), (24, 1, 1), (2, 24, 17, 15))
     made = compiled(lambda x, w, b, r: [F.relu(F.conv2d(x, w) * b + r)], [x, w, b, r])
     assert "), (" in next(line for line in made.forward.code.splitlines() if "call_conv" in line)
+
+
+HALVES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
+    "bias and gelu": (lambda x, w, b: [F.gelu(F.linear(x, w, b))], [(48, 96), (80, 96), (80,)]),
+    "bias and a residual of rows": (lambda x, w, b, r: [F.relu(F.linear(x, w, b) + r)], [(4, 32, 96), (80, 96), (80,), (4, 32, 80)]),
+    "no bias": (lambda x, w: [F.linear(x, w).tanh()], [(64, 96), (80, 96)]),
+    "a residual used twice": (lambda x, w, r: [(x @ w) * r + r], [(64, 96), (96, 80), (64, 80)]),
+    "batches": (lambda x, w, r: [(x @ w).sigmoid() * r], [(3, 64, 96), (3, 96, 80), (3, 64, 80)]),
+    "results of two types": (lambda x, w, b: (lambda h: [h.float() * 2, h.relu()])(F.linear(x, w, b)), [(64, 96), (80, 96), (80,)]),
+    "convolution, norm, residual": (
+        lambda x, w, b, g, r: [F.relu(F.batch_norm(F.conv2d(x, w, b, 1, 1), g, g.abs() + 1, g, b) + r)],
+        [(2, 16, 20, 20), (24, 16, 3, 3), (24,), (24,), (2, 24, 20, 20)],
+    ),
+    "strided convolution": (lambda x, w, b: [F.silu(F.conv2d(x, w, b, 2, 1))], [(2, 15, 20, 20), (24, 15, 3, 3), (24,)]),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_types_are_rounded_as_eager_calls_round(name: str, dtype: Any) -> None:
+    function, shapes = HALVES[name]
+    inputs = [(x / 4).to(dtype) for x in tensors(*shapes)]
+    with torch.no_grad():
+        made = runtime.compile(function, inputs, compile_graph)
+        for got, want in zip(made(*inputs), function(*inputs), strict=True):
+            assert torch.equal(got, want)
+    assert re.search(r"call_(linear|mm|conv)_\w+\(.*\), \(", made.forward.code) and "kernel_relu" not in made.forward.code
+
+
+def test_half_products_whose_kernel_can_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = [x.to(torch.bfloat16) for x in tensors((48, 96), (80, 96), (80,))]
+    call = lambda x, w, b: [F.gelu(F.linear(x, w, b))]  # noqa: E731
+    want = call(*inputs)
+    made = runtime.compile(call, inputs, compile_graph)
+    monkeypatch.setattr(_native_products, "kernel_of", lambda *_: None)
+    torch.testing.assert_close(made(*inputs), want)

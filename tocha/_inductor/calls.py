@@ -20,6 +20,7 @@ from tocha._inductor.nodes import own_of, prim_name, shape_of
 from tocha.aot import run
 from tocha.backends import _native_conv, _native_products, cpu
 from tocha.dispatch.prim import Prim
+from tocha.dtypes import HALF_NP
 from tocha.fx import Node
 from tocha.inductor import entry, jit, reduce, rows
 from tocha.inductor.loop_ir import (
@@ -43,6 +44,7 @@ from tocha.inductor.lower import NP_TYPES
 
 Call = Callable[..., Any]
 PLAIN = (np.dtype(np.float32), np.dtype(np.float64))
+OF_PRODUCTS = (*PLAIN, *[d for d in HALF_NP if d.itemsize == 2])  # float types whose products take epilogues
 _INT64 = np.dtype(np.int64)
 _PIECE = 8192  # elements of rows that are worth a thread's while
 
@@ -167,13 +169,13 @@ def _conv(node: Node) -> Call | None:
 
 
 def plain_convolution(node: Node) -> bool:
-    """Whether a node is a convolution of one float type."""
-    return prim_name(node) == "conv" and _has_plain_types(node)
+    """Whether a node is a convolution of one float type, half types too."""
+    return prim_name(node) == "conv" and _has_plain_types(node, OF_PRODUCTS)
 
 
-def _has_plain_types(node: Node) -> bool:
+def _has_plain_types(node: Node, types: tuple[Any, ...] = PLAIN) -> bool:
     first, *others = [a.meta["val"].dtype for a in node.args if a is not None]
-    return first in PLAIN and all(dtype is first for dtype in others)
+    return first in types and all(dtype is first for dtype in others)
 
 
 def by_winograd(node: Node) -> bool:
@@ -248,6 +250,11 @@ def _convolution(node: Node, packed: bool, quick: bool) -> Call:
 # ---- with an epilogue
 
 
+def turned(node: Node) -> tuple[bool, bool]:
+    """Whether a product's factors are transposed."""
+    return (False, True) if prim_name(node) == "linear" else (node.kwargs["ta"], node.kwargs["tb"])
+
+
 def joined(node: Node, end: Any) -> Call:
     """A product or convolution with its epilogue: a function of the node's arrays, the arrays to write, and the operands, these two as tuples."""
     if prim_name(node) == "conv":
@@ -259,15 +266,16 @@ def joined(node: Node, end: Any) -> Call:
                 _apart(sums.reshape(*sums.shape[:2], -1), end, outs, operands)
 
         return convolved
-    ta, tb = node.kwargs["ta"], node.kwargs["tb"]
+    (ta, tb), half = turned(node), node.meta["val"].dtype not in PLAIN
     flat, finished = node.args[1].meta["val"].ndim == 2, _native_products.finished
 
-    def multiplied(a: Any, b: Any, outs: tuple[Any, ...], operands: tuple[Any, ...]) -> None:
+    def multiplied(a: Any, b: Any, *rest: Any) -> None:  # a bias is one of the operands
+        outs, operands = rest[-2:]
         a, b = a.swapaxes(-1, -2) if ta else a, b.swapaxes(-1, -2) if tb else b
         if flat and a.ndim > 2:
             a = a.reshape(-1, a.shape[-1])
         if finished(a, b, end, operands, outs) is None:
-            sums = np.matmul(a, b)
+            sums = np.matmul(a.astype("f"), b.astype("f")) if half else np.matmul(a, b)
             _apart(sums.reshape(1, -1, sums.shape[-1]), end, outs, operands)
 
     return multiplied
@@ -281,7 +289,7 @@ def _apart(sums: Any, end: Any, outs: Any, operands: Any) -> None:
     finish = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 7, ctypes.c_bool)(end.finish)
     arrays = np.array([a.ctypes.data for a in (*outs, *operands)], np.uint64)
     count, rows, width = sums.shape
-    tile = np.zeros((rows, width + _ROOM), sums.dtype)
+    tile = np.zeros((rows, width + _ROOM), np.float32 if sums.dtype in HALF_NP else sums.dtype)
     for number in range(count):
         tile[:, :width] = sums[number]
         finish(arrays.ctypes.data, tile.ctypes.data, width + _ROOM, rows, width, number * rows * width, width, 0, 0, False)

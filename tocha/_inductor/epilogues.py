@@ -74,7 +74,16 @@ def fuse(plan: Schedule) -> None:
 
 def _has_hole(node: Node) -> bool:
     """Whether our own kernels compute a node, and take epilogues."""
-    return _is_convolution(node) if prim_name(node) == "conv" else prim_name(node) == "mm" and _is_product(node)
+    if prim_name(node) == "conv":
+        return _is_convolution(node)
+    return _is_product(node) if prim_name(node) == "mm" else prim_name(node) == "linear" and _is_linear(node)
+
+
+def _is_linear(node: Node) -> bool:
+    """Whether a node adds its bias to a product of half types before it rounds; those of other types are taken apart (`decompose`)."""
+    dtype, (x, weight, bias) = node.meta["val"].dtype, node.args
+    plain = (bias is None or bias.meta["val"].dtype == dtype) and calls.row_major(x) and weight.meta["val"].ndim == 2
+    return dtype not in calls.PLAIN and plain and _is_product(node)
 
 
 def _is_convolution(node: Node) -> bool:
@@ -88,13 +97,13 @@ def _is_convolution(node: Node) -> bool:
 def _is_product(node: Node) -> bool:
     if products.is_short(node):
         return True
-    a, b = (x.meta["val"] for x in node.args)
-    shape = shape_of(node)
-    if b.dtype is not a.dtype or a.dtype not in calls.PLAIN or min(a.ndim, b.ndim) < 2 or not size_of(node):
+    a, b = (x.meta["val"] for x in node.args[:2])
+    shape, (ta, _) = shape_of(node), calls.turned(node)
+    if b.dtype is not a.dtype or a.dtype not in calls.OF_PRODUCTS or min(a.ndim, b.ndim) < 2 or not size_of(node):
         return False
-    if b.ndim == 2 and a.ndim > 2 and (node.kwargs["ta"] or not calls.row_major(node.args[0])):
+    if b.ndim == 2 and a.ndim > 2 and (ta or not calls.row_major(node.args[0])):
         return False
-    (m, n), k = shape[-2:], a.shape[-2 if node.kwargs["ta"] else -1]
+    (m, n), k = shape[-2:], a.shape[-2 if ta else -1]
     batch = math.prod(shape[:-2])
     if b.ndim == 2:
         batch, m = 1, batch * m
@@ -138,7 +147,10 @@ def epilogue_of(node: Node, loops: Loops, has_memory: HasMemory, places: dict[st
     def given(n: Node, access: Access) -> Expr | None:
         if n is not node or not same_place(access, own, shape):
             return None
-        return rounded(Read("sum", computed(type)), type)
+        total: Expr = Read("sum", computed(type))
+        if prim_name(node) == "linear" and node.args[2] is not None:
+            total = total + elements.element(node.args[2], Access(places["column"], 0))
+        return rounded(total, type)
 
     elements = Elements(shape, has_memory, given)
     try:

@@ -149,7 +149,7 @@ def takes_epilogue(x: Any, weight: Any, *, stride: Shape, padding: Pairs, dilati
     """Whether `forward` computes this convolution (of arrays with these shapes, strides and types), through an epilogue if there is one."""
     o, per = weight.shape[:2]
     shape = (x.shape[0], o, *sizes)
-    return _serves(x, weight, shape, math.prod(shape) * math.prod(weight.shape[1:])) and _is_deep(per, o // groups, groups)
+    return _serves(x, weight, shape, math.prod(shape) * math.prod(weight.shape[1:]), True) and _is_deep(per, o // groups, groups)
 
 
 def _is_deep(channels: int, outputs: int, groups: int) -> bool:
