@@ -498,3 +498,14 @@ def test_results_that_share_their_backward_free_what_was_saved() -> None:
     assert node.saved is None
     with pytest.raises(RuntimeError, match="a second time"):
         logits.sum().backward()
+
+
+def test_gradients_that_are_zero_whatever_comes() -> None:
+    def f(x: Any) -> list[Any]:
+        y = x.clone()
+        y.zero_()
+        return [y.sin(), y * 2]
+
+    x = torch.ones(2, requires_grad=True)
+    compiled(f, x)(x)[0].sum().backward()
+    assert x.grad.tolist() == [0, 0]

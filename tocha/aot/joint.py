@@ -195,7 +195,7 @@ def _paths(graph: Graph, tangents: list[Node], grads: list[Node | None]) -> tupl
         else:
             met.add(masks[node])
     shared = [functools.reduce(operator.or_, [m for m in met if m >> i & 1], 0) for i in range(len(tangents))]
-    return [0 if g is None else masks.get(g, 0) for g in grads], shared
+    return [0 if g is None else masks.get(g, -1) for g in grads], shared  # -1: zeros, whatever comes
 
 
 def _keep_what_may_raise(graph: Graph, returned: list[Node | None]) -> None:
