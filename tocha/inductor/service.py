@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import threading
 import time
@@ -24,6 +25,9 @@ _change = threading.Condition()  # of the list
 _worker: threading.Thread | None = None
 _patient = False
 _STAYS = 1.0  # seconds that the other thread waits for more
+_AFTER = 0.03  # seconds after a caller got a kernel: his next had better not wait for LLVM or a core
+_quiet_from = 0.0  # when these have passed
+_stopping = False
 failures: list[str] = []  # why kernels were refused, for `tocha doctor`
 compiled = 0
 
@@ -75,6 +79,8 @@ def _work() -> None:
                 _worker = None
                 return
             job = _waiting[0]
+        while not _stopping and time.monotonic() < _quiet_from:
+            time.sleep(_AFTER)
         try:
             job()
         except Exception as error:  # what was compiled in haste goes on serving
@@ -106,8 +112,9 @@ def _serve_from_cache(make: Callable[[], Any], put: Callable[[Any], None]) -> bo
 
 
 def _serve(make: Callable[[], Any], put: Callable[[Any], None]) -> None:
-    global compiled
+    global compiled, _quiet_from
     mode = os.environ.get("TOCHA_COMPILE", "")
+    _quiet_from = math.inf
     try:
         with jit.LOCK, contextlib.nullcontext() if mode or _patient else jit.haste(_later):
             made = make()
@@ -126,6 +133,8 @@ def _serve(make: Callable[[], Any], put: Callable[[Any], None]) -> None:
     else:
         compiled += 1
         put(made)
+    finally:
+        _quiet_from = time.monotonic() + _AFTER
 
 
 def self_test() -> bool:
@@ -145,6 +154,8 @@ def self_test() -> bool:
 
 def _stop() -> None:
     """LLVM must not be at work while the process takes its libraries down; what was begun, the next process needn't begin again."""
+    global _stopping
+    _stopping = True
     if not finish(2.0):
         with _change:
             del _waiting[1:]
