@@ -232,7 +232,7 @@ def _rename(keyword: str, function: Callable[..., Any]) -> str:
 
 def _with_out(function: Callable[..., Any], name: str, kind: str) -> Callable[..., Any]:
     from tocha.dispatch.inplace import overwrite, write_out
-    from tocha.prims.native_out import straight
+    from tocha.dispatch.straight import straight
 
     into = getattr(function, "into", None)
 
