@@ -63,16 +63,14 @@ def test_by_configuration() -> None:
 
 
 REFUSED = {
-    "a size": (lambda x: torch.zeros(int((x > 0).sum())), "given to a function .as a size.*keep shapes fixed"),
-    "a bound": (lambda x: x[: int((x > 0).sum())], "given to a function .as a size.*keep shapes fixed"),
-    "a comparison": (lambda x: x * 2 if x.sum().item() > 0 else x, "gt of a number that exists only when.*torch.where"),
+    "after a write": (lambda x: x.add_(1) * (2 if x.sum().item() > 0 else 3), "after the graph wrote to its inputs.*keep shapes fixed"),
+    "a write after": (lambda x: x.mul_(2 if x.sum().item() > 0 else 3), "gt of a number that exists only when.*torch.where"),
+    "after a draw": (lambda x: (x + torch.rand(3))[x > 0], "or drew random numbers"),
+    "autocast": (lambda x: torch.autocast("cpu")(lambda: x[x > 0])(), "under autocast"),
     "a length": (lambda x: [x * i for i in range(int((x > 0).sum()))], "range"),
     "text": (lambda x: f"{x.sum().item():.2f}", "text of a Scalar"),
     "truncation": (lambda x: x * int(x.sum()), "of a float that exists only when"),
     "another type": (lambda x: x.long() * x.sum().item(), "int64 tensor and a number that exists only when"),
-    "nonzero": (lambda x: torch.nonzero(x), "nonzero: the shape of the result depends on values.*keep shapes fixed"),
-    "a mask": (lambda x: x[x > 0], "shape of the result depends on values.*keep shapes fixed"),
-    "unique": (lambda x: torch.unique(x), "unique: the shape of the result depends on values.*keep shapes fixed"),
 }
 
 
@@ -82,6 +80,72 @@ def test_refusals(name: str) -> None:
     with pytest.raises(torch._dynamo.exc.Unsupported, match=words):
         torch.compile(f, backend="eager", fullgraph=True)(torch.tensor([1.0, -2.0, 3.0]))
     check(f, torch.tensor([1.0, -2.0, 3.0]), graphs=None)
+
+
+def positives(x: Any) -> Any:
+    y = x[x > 0]
+    return (y * y).sum() / y.shape[0]
+
+
+def first(x: Any, n: Any) -> Any:
+    k = n.item()
+    torch._check(k >= 0, lambda: "negative")
+    torch._check(k <= x.shape[0])
+    return x[:k] * k, torch.zeros(k, 2) + x[0]
+
+
+BY_EXAMPLE: dict[str, Callable[[Any], Any]] = {
+    "a comparison": lambda x: x * 2 if x.sum().item() > 0 else x - 1,
+    "a comparison of two": lambda x: x * 2 if x.max().item() > -x.min().item() else x,
+    "a known branch": lambda x: x * (x > 0).sum().item() if (x > 0).sum().item() >= 0 else x,
+    "a size": lambda x: torch.zeros(int((x > 0).sum())) + x.sum(),
+    "a bound": lambda x: x[: int((x > 0).sum())] * 2,
+    "an index": lambda x: x[x.argmax().item()] - x[int((x > 0).sum()) - 1],
+    "a list": lambda x: x[x.argsort().tolist()[0]] * x.tolist()[1],
+    "nonzero": lambda x: torch.nonzero(x) + 1,
+    "a mask": positives,
+    "unique": lambda x: torch.unique(x.sign(), return_counts=True),
+    "where": lambda x: x[torch.where(x > 0)[0]].cumsum(0),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("name", BY_EXAMPLE)
+def test_by_example(name: str, backend: str) -> None:
+    """One graph; calls for which the answers are others are right too."""
+    f = BY_EXAMPLE[name]
+    compiled = torch.compile(f, backend=backend, fullgraph=True)
+    for values in ([1.5, -2.25, 3.0], [2.5, -1.0, 0.5], [-1.0, -5.0, 0.5], [4.0, 3.0, 2.0], [1.5, -2.25, 3.0]):
+        x, y = (torch.tensor(values, requires_grad=True) for _ in range(2))
+        want, got = f(x), compiled(y)
+        for a, b in zip(want, got, strict=True) if isinstance(want, tuple) else [(want, got)]:
+            torch.testing.assert_close(b, a)
+            if a.requires_grad:
+                a.sum().backward(retain_graph=True)
+                b.sum().backward(retain_graph=True)
+        if x.grad is not None:
+            torch.testing.assert_close(y.grad, x.grad)
+
+
+def test_by_example_is_one_graph_that_checks_itself() -> None:
+    counter = torch._dynamo.testing.CompileCounter()
+    compiled = torch.compile(first, backend=counter, fullgraph=True)
+    x = torch.tensor([1.0, 2.0, 3.0])
+    for k in (2, 3, 1, 0):
+        got = compiled(x, torch.tensor(k))
+        assert got[0].tolist() == [v * k for v in (1.0, 2.0, 3.0)[:k]] and got[1].tolist() == [[1.0, 1.0]] * k
+    assert counter.frame_count == 1
+    with pytest.raises(RuntimeError, match="negative"):
+        compiled(x, torch.tensor(-1))
+    with pytest.raises(RuntimeError, match="Expected cond"):
+        compiled(x, torch.tensor(4))
+    with pytest.raises(RuntimeError, match="negative"):  # in the call that is captured
+        torch.compile(first, backend="eager", fullgraph=True)(x, torch.tensor(-1))
+
+
+def test_without_fullgraph_values_break() -> None:
+    for f in (positives, BY_EXAMPLE["a comparison"]):
+        check(f, torch.tensor([1.0, -2.0, 3.0]), graphs=2)
 
 
 def test_checks() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
-from tocha._dynamo import sizes
+from tocha._dynamo import examples, sizes
 from tocha._dynamo.exc import Break, NotDynamic
 from tocha._dynamo.frame import NULL
 from tocha.amp.autocast_mode import autocast
@@ -81,6 +81,8 @@ class Recorder(BaseTorchFunctionMode):
         self.varying = False  # whether some sizes are only examples
         self.fullgraph = False
         self.scalars = False  # whether numbers that only the graph knows may be asked for
+        self.examples = self.by_example = False  # whether they may be decided by an example, and one was
+        self.vm: Any = None  # the trace, while it runs
         self.grad = bool(mode.state.grad)
         self.modes: list[Any] = []  # of functions, entered in the trace
         self.opened: list[tuple[Any, int]] = []  # contexts entered and not yet left, and when
@@ -97,7 +99,7 @@ class Recorder(BaseTorchFunctionMode):
         finally:
             while self.contexts:
                 self.contexts.pop().__exit__(None, None, None)
-            stacks.subclass_functions_disabled, self.ask = disabled, _nobody  # the trace isn't kept alive by a cycle
+            stacks.subclass_functions_disabled, self.ask, self.vm = disabled, _nobody, None  # the trace isn't kept alive by a cycle
             if mode.is_grad_enabled() != before:
                 mode._set_grad(before)
 
@@ -149,6 +151,8 @@ class Recorder(BaseTorchFunctionMode):
             raise Break("a tensor's attribute is set")
         if name == "__iter__":
             return iter(self.__torch_function__(METHODS.unbind, types, (args[0], 0)))
+        if self.examples:
+            args, kwargs = examples.given(self.vm, args, REMEDY), {k: examples.given(self.vm, v, REMEDY) for k, v in kwargs.items()}
         before = self.nodes_of(args, kwargs)
         self.check_faces(name, args, kwargs)
         if self.varying:
@@ -156,7 +160,12 @@ class Recorder(BaseTorchFunctionMode):
         memory = [
             (t._a.buffer, t._a.buffer.version) for t in tensors_in([*args, *kwargs.values()]) if t._a.__class__ is TraceArray
         ]
-        out = func(*args, **kwargs)
+        try:
+            out = func(*args, **kwargs)
+        except trace.DataDependent:
+            if not self.examples:
+                raise
+            out = examples.result(self.vm, func, args, kwargs, REMEDY)
         self.record(func, name, before, out, [b for b, version in memory if b.version != version])
         return out
 

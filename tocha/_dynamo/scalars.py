@@ -1,8 +1,9 @@
 """Numbers that only the graph knows: what `.item()`, `float()` and `int()` give of a tensor where a graph may not break.
 
 A Scalar stands for a Python number; `t` is a tensor without dimensions that holds it in the graph, in the type that Python computes in
-(float64, int64 or bool). Arithmetic goes into the graph; whatever else is asked of the number is a break. So do floats from before whose
-values differ from call to call: they are inputs of the graph, and comparing one is a guard.
+(float64, int64 or bool). Arithmetic goes into the graph; comparisons are decided by an example, as integers are that are given to functions
+(`examples.py`); whatever else is asked of the number is a break. So do floats from before whose values differ from call to call: they
+are inputs of the graph, and comparing one is a guard.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from tocha import dtypes
+from tocha._dynamo import examples
 from tocha._dynamo.calls import rule
 from tocha._dynamo.exc import Break
 from tocha._dynamo.recorder import METHODS, REMEDY
 from tocha._dynamo.source import Source
 from tocha.dispatch.override import DisableTorchFunction
+from tocha.dtypes import FROM_NP
 from tocha.tensor import Tensor, wrap
 
 _ARITHMETIC = frozenset(
@@ -53,6 +56,11 @@ class Scalar:
     def kind(self) -> type:
         """The class of the number."""
         return {"f": float, "b": bool}.get(self.t._a.dtype.kind, int)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is an integer that isn't from before."""
+        return self.kind is int and self.from_before is None
 
     def __repr__(self) -> str:
         return f"<a number of the graph, {self.t._a.dtype}>"
@@ -112,6 +120,8 @@ def operate(vm: Any, op: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     outcome = _compared(vm, op, operands)
     if outcome is not None:
         return outcome
+    if op in _SYMBOLS and vm.recorder.examples and all(isinstance(x, (Scalar, int, float)) for x in operands):
+        return examples.decided(vm, op, tuple([x.t if isinstance(x, Scalar) else x for x in operands]), REMEDY)
     if op not in _ARITHMETIC:
         raise Break(f"{op.__name__} of a number that exists only when the graph runs", REMEDY)
     tensors = [x for x in operands if isinstance(x, Tensor)]
@@ -140,13 +150,28 @@ def as_operand(x: Any, tensors: list[Tensor]) -> Any:
         if t._a.dtype.kind == "f" or (t._a.ndim == 0 and t._a.dtype != x.t._a.dtype):
             if t._a.dtype.kind != "f":
                 raise Break(f"a {t._a.dtype} tensor without dimensions and a number that exists only when the graph runs", REMEDY)
-            return x.t.to(t.dtype)
+            return x.t.to(FROM_NP[t._a.dtype])  # asked for without the recorder
     return x.t
 
 
 @rule(METHODS.item)
 def _item(vm: Any, args: Any, kwargs: Any) -> Any:
     return scalar_of(vm, *args)
+
+
+@rule(METHODS.tolist)
+def _tolist(vm: Any, args: Any, kwargs: Any) -> Any:
+    (t,) = args
+    if not vm.recorder.examples or t._a.size > _MOST_LISTED:
+        raise Break("Tensor.tolist() reaches outside the graph")
+    return _listed(vm, t)
+
+
+_MOST_LISTED = 64
+
+
+def _listed(vm: Any, t: Tensor) -> Any:
+    return [_listed(vm, part) for part in t.unbind()] if t._a.ndim else scalar_of(vm, t)
 
 
 @rule(float)

@@ -136,6 +136,8 @@ class Program:
                     used = given[: segment.inputs]
                     outs = segment.graph(*used) if not modes else without_modes(segment.graph, *used)
                 except SizeChanged:
+                    if segment.module.meta["by_example"]:
+                        return Interpreter(frames, frames.handled).execute(0)[1] if original is None else original()
                     self.fixed.add(key)
                     self.segments[key].remove(segment)
                     self.bound = tuple([b for b in self.bound if b.segment is not segment])
@@ -265,8 +267,10 @@ def without_modes(function: Callable[..., Any], *args: Any) -> Any:
 def capture(frames: Frames, program: Program, around: Any, key: Any) -> Segment:
     """Trace from a state on; again with an earlier end where a break came halfway, and with fixed sizes where they can't vary."""
     stop: dict[int, tuple[str, str]] = {}
+    by_example = program.fullgraph
     while True:
         attempt = _Attempt(frames, stop)
+        attempt.recorder.examples = by_example
         if program.dynamic is not False and key not in program.fixed and config.automatic_dynamic_shapes:
             attempt.world.previous = tuple([s.shapes for s in program.segments.get(key, ())]) or ({},)
             attempt.world.all_vary = program.dynamic is True
@@ -275,6 +279,9 @@ def capture(frames: Frames, program: Program, around: Any, key: Any) -> Segment:
             with _lock:
                 return attempt.run(program, around)
         except (NotDynamic, Restart, Refused, Unmakeable) as end:
+            if attempt.recorder.by_example and isinstance(end, NotDynamic):
+                by_example = False
+                continue
             if attempt.world.floats or isinstance(end, NotDynamic):
                 (program.constant if attempt.world.floats else program.fixed).add(key)
                 stop.clear()
@@ -395,6 +402,7 @@ class _Attempt:
             raise NotDynamic  # when a check fails nothing must have happened
         if module is not None:
             module.meta["dynamic"], module.meta["constants"] = recorder.varying, constants
+            module.meta["by_example"] = recorder.by_example
             module.meta["written"] = [i for i, t in enumerate(inputs) if world.known[id(t)].value._a.buffer.version]
         reason, hint = ("", "") if what == "return" else (value.reason, value.hint)
 

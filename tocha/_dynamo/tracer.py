@@ -46,7 +46,7 @@ class Tracer(Attributes):
     def __init__(self, frames: list[Frame], handled: Any, world: World, stop: dict[int, tuple[str, str]]) -> None:
         super().__init__(frames, handled)
         self.world, self.recorder, self.stop = world, world.recorder, stop
-        self.recorder.ask = functools.partial(overriding.ask, self)
+        self.recorder.ask, self.recorder.vm = functools.partial(overriding.ask, self), self
         self.count = self.total = 0
         self.nesting = 0
         self.made_at: dict[int, int] = {}
