@@ -239,3 +239,20 @@ def test_constants_products_and_what_follows_them(call: Counting) -> None:
         assert call(lambda x, w, b: F.gelu(x @ w + b) * torch.as_tensor([2.0, 3.0]).sum(), x, w, b) is not again
         assert call(lambda x, w: sum(((x[i : i + 5] @ w).tanh() for i in range(16)), torch.zeros(5, 40)), x, w) is not again
         assert call(lambda x, w: F.relu(F.conv2d(x, w)), image.requires_grad_(), filters.requires_grad_()) is not again
+
+
+def test_functions_whose_forwards_are_equal_keep_their_own_backwards(call: Counting) -> None:
+    def flows(x: Any) -> Any:
+        return (x * 2) * x
+
+    def stops(x: Any) -> Any:
+        return (x * 2).detach() * x
+
+    def by_a_switch(x: Any) -> Any:
+        with torch.no_grad():
+            y = x * 2
+        return y * x
+
+    x = X.clone().requires_grad_()
+    for again in (False, True):
+        assert [call(f, x) for f in (flows, stops, by_a_switch)] == [not again] * 3

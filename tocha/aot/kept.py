@@ -73,19 +73,24 @@ def keep(key: str | None, *parts: Any) -> str | None:
     except LookupError:
         return None
     cache.write(key, entry.encode())
-    return cache.key_of("backward", entry)
+    return _of_backward(key, entry)
+
+
+def _of_backward(key: str, entry: str) -> str:
+    """A backward's name: it is for this graph, of which an equal forward says too little, and for what this forward saves."""
+    return cache.key_of("backward", key, entry)
 
 
 def recall(key: str | None) -> tuple[Traced, list[int], Any, Any, Any] | None:
     """A compiled function's parts, as `keep` was given them, and its backward; None if not all of them are there."""
     stored = None if key is None else cache.read(key)
-    if stored is None:
+    if key is None or stored is None:
         return None
     try:
         make, backward = maker(), None
         traced, saved_inputs, again, forward = make(json.loads(stored))
         if traced.wanted:
-            (backward,) = make(json.loads(cache.read(cache.key_of("backward", stored.decode())) or b""))
+            (backward,) = make(json.loads(cache.read(_of_backward(key, stored.decode())) or b""))
         return (traced, saved_inputs, again, forward, backward) if callable(forward) else None
     except Exception:  # whatever an entry is that isn't ours, it counts for nothing
         return None
