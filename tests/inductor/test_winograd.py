@@ -100,6 +100,19 @@ def test_threads_and_packed_weights_give_the_same_bits(
 
 
 @STRIDES
+@pytest.mark.parametrize("shape", [(8, 20, 7, 7), (9, 70, 5, 33), (2, 66, 33, 8), (70, 3, 1, 3), (7, 9, 8, 1)])
+def test_odd_maps_are_even_ones_without_a_line_and_column(shape: tuple[int, ...], stride: int) -> None:
+    """What odd maps leave out of the matrices changes no bit, whichever blocks of tiles it is left out of."""
+    high, wide = shape[2:]
+    x, weight, bias, sizes = given((*shape[:2], high * stride, wide * stride), 30, ONE, stride=stride)
+    call = functools.partial(kernels.winograd, x, weight, bias, stride=stride)
+    more = [(1, 1 + stride) if n % 2 else (1, 1) for n in sizes]
+    even = call(padding=tuple(more), sizes=tuple(n + n % 2 for n in sizes))
+    assert sizes == (high, wide)
+    assert (call(padding=ONE, sizes=sizes) == even[:, :, :high, :wide]).all()
+
+
+@STRIDES
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("place", [(0, 0, 0, 0), (1, 7, 8, 9), (0, 3, 8, 4)])
 def test_sums_that_are_not_finite_are_left_to_others(value: float, place: tuple[int, ...], stride: int) -> None:
