@@ -147,3 +147,6 @@ def test_what_suits() -> None:
     assert kernels.gains_by_winograd(x, weight.shape, sizes, False)
     assert kernels.gains_by_winograd(x, weight.shape, (28, 28), False, 2)
     assert not kernels.gains_by_winograd(x[:, :, :4, :4], weight.shape, (4, 4), False)
+    eight = np.empty((8, 256, 14, 14), np.float32)
+    assert kernels.gains_by_winograd(eight, (512, 256, 3, 3), (7, 7), True, 2)
+    assert not kernels.gains_by_winograd(eight[:1], (512, 256, 3, 3), (7, 7), True, 2)  # a vector of tiles for each point

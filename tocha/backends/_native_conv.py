@@ -175,11 +175,12 @@ def gains_by_winograd(x: Any, weight: Shape, sizes: Shape, kept: bool, stride: i
     """Whether `winograd` takes less time for a convolution that it takes, by a count of operations; `kept`: weights are transformed once."""
     lanes, (outputs, channels), samples = tile(x.dtype).lanes, weight[:2], x.shape[0]
     high, wide = (-(-n // 2) for n in sizes)
-    tiles, points = -(-(samples * high * wide - 1) // lanes) * lanes + 1, (3 + stride) ** 2
+    along = [[-(-n // 2)] * 3 + [n // 2] * stride for n in sizes]  # tiles that have a point
+    columns = [-(-(samples * h * w - 1) // lanes) * lanes + 1 for h in along[0] for w in along[1]]
     direct = 9 * samples * math.prod(sizes) * channels * outputs
-    moved = samples * high * -(-wide // lanes) * (channels + outputs) * _TRANSFORM * lanes * points // 16
+    moved = samples * high * -(-wide // lanes) * (channels + outputs) * _TRANSFORM * lanes * len(columns) // 16
     filters = (_KEPT_FILTER if kept else _FILTER) * channels * outputs
-    return points * tiles * channels * outputs + moved + filters < direct and direct >= native.LEAST["conv"]
+    return sum(columns) * channels * outputs + moved + filters < direct and direct >= native.LEAST["conv"]
 
 
 def winograd(
