@@ -58,7 +58,7 @@ def fuse(plan: Schedule) -> None:
     joined: dict[int, Item] = {}
     done: set[int] = set()
     for loops in plan.items:
-        if not isinstance(loops, Loops) or loops.reductions:
+        if not isinstance(loops, Loops) or loops.reductions or loops.scan:
             continue
         for node in reversed(list(dict.fromkeys(n for n, _ in loops.reads))):
             product = products.get(node)

@@ -104,6 +104,16 @@ def stored(value: Expr, buffer: Node) -> Expr:
     return convert(value, type)
 
 
+def row_index(shape: Sequence[int], number: Expr) -> list[Expr]:
+    """The index in each dimension of what has a number in row-major order."""
+    found: list[Expr] = []
+    for d in range(len(shape) - 1, -1, -1):
+        size = Const(shape[d], "index")
+        found.insert(0, number if d == 0 else Binary("rem", number, size))
+        number = Binary("div", number, size)
+    return found
+
+
 class _Nest:
     """Loops over a merged layout with constant sizes. A unit of work is an element, or a block of a row."""
 
@@ -131,15 +141,8 @@ class _Nest:
     def _rows(self) -> list[Expr]:
         if self.flat:
             return []
-        rest: Expr = Index("unit")
-        if self.blocks > 1:
-            rest = Binary("div", rest, Const(self.blocks, "index"))
-        found: list[Expr] = []
-        for d in range(len(self.outer) - 1, -1, -1):
-            size = Const(self.outer[d], "index")
-            found.insert(0, rest if d == 0 else Binary("rem", rest, size))
-            rest = Binary("div", rest, size)
-        return found
+        unit = Index("unit")
+        return row_index(self.outer, Binary("div", unit, Const(self.blocks, "index")) if self.blocks > 1 else unit)
 
     def loops(self, stores: list[tuple[Store, Expr]], hard: Expr | None) -> tuple[Statement, ...]:
         start: Expr = Size("lo")

@@ -3,6 +3,7 @@
     loop    pointwise rules, casts, copies, choices, fills, picks: an expression at any index; costs nothing until it is stored
     window  a view: another access to its operand
     reduce  a reduction whose operand is an expression
+    scan    a running sum or product of an expression
     put     its operand's array, with a window of it stored over
     extern  everything else: an eager kernel call on arrays
     input   placeholders and constants: arrays that are there
@@ -110,6 +111,8 @@ def _kind(node: Node) -> str:
         return "loop" if kind_of(node.args[0]) in ("input", "extern") else "extern"
     if name == "where":
         return "loop" if all(a.meta["val"].dtype == node.kwargs["dtype"] for a in node.args[1:]) else "extern"
+    if name in SCANS:
+        return "scan" if _plain_scan(node) else "extern"
     return "reduce" if name in _REDUCTIONS and reduction(node) is not None else "extern"
 
 
@@ -148,6 +151,17 @@ def reduction(node: Node) -> reduce.Kind | None:
 
 
 _FEW_ROWS, _FEW_ELEMENTS = 16, 32768
+SCANS = {"cumsum": "add", "reversed_cumsum": "add", "cumprod": "mul"}
+_SCANNED = frozenset(("f16", "bf16", "f32", "f64", "i64"))
+
+
+def _plain_scan(node: Node) -> bool:
+    """Whether a scan has chains enough for threads and vectors, each long enough to be worth its start."""
+    value, dim = node.meta["val"], node.kwargs["dim"]
+    if node.args[0].meta["val"].dtype != value.dtype or type_of(node) not in _SCANNED or not 0 <= dim < value.ndim:
+        return False
+    n = value.shape[dim]
+    return value.size <= _FEW_ELEMENTS or (value.size // n >= _FEW_ROWS and (n >= _FEW_ROWS or own_of(node)[dim] != 1))
 
 
 def row_dims(node: Node) -> int:

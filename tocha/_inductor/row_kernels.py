@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tocha._inductor.access import Access, Shape
-from tocha._inductor.kernels import Built, Target, stored
+from tocha._inductor.kernels import Built, Target, row_index, stored
 from tocha._inductor.nodes import Elements, is_cheap, kind_of, own_of, reduction, rounded, shape_of, type_of
 from tocha.fx import Node
 from tocha.inductor import reduce
-from tocha.inductor.layout import Layout, memory_order, merge
+from tocha.inductor.layout import memory_order, merge
 from tocha.inductor.loop_ir import (
     BITS,
     Accumulate,
@@ -198,7 +198,7 @@ class _Rows:
         if len(last.shape) != 1 or any(s[0] not in (0, 1) for s in last.strides):
             raise Alone(self.reductions)
         self.length = last.shape[0]
-        rows = _row_index(outer)
+        rows = row_index(outer.shape, Index("unit"))
         found: list[Expr] = []
         for number, access in enumerate(accesses):
             place: Expr = Const(access.offset, "index")
@@ -308,15 +308,4 @@ def _varying(roots: Iterable[Any], j: Index) -> dict[Expr, bool]:
     found: dict[Any, bool] = {}
     for node in walk(roots):  # children first
         found[node] = node is j or any(found[c] for c in node.children())
-    return found
-
-
-def _row_index(outer: Layout) -> list[Expr]:
-    """The kept dimensions' indices from the unit's number."""
-    rest: Expr = Index("unit")
-    found: list[Expr] = []
-    for d in range(len(outer.shape) - 1, -1, -1):
-        size = Const(outer.shape[d], "index")
-        found.insert(0, rest if d == 0 else Binary("rem", rest, size))
-        rest = Binary("div", rest, size)
     return found

@@ -1,6 +1,6 @@
 """Which nodes get memory, and which stores share a loop.
 
-    item ::= Loops(targets)      one kernel: stores over one shape, and reductions over its last dimensions (a "row")
+    item ::= Loops(targets)      one kernel: stores over one shape, and reductions over its last dimensions (a "row") or one scan
            | Reduction(node)     one kernel
            | Extern(node)        a call of an eager kernel, perhaps with what follows a product
 
@@ -32,7 +32,7 @@ class Loops:
     """Stores over one shape; `reads` are the arrays they load, `values` the nodes they compute, stored or not.
 
     With `inner`, the last dimensions are a row: `reductions` are over them, those `wanted` elsewhere are stored, and values and targets
-    may have an element for each row."""
+    may have an element for each row. What is made of a `scan` at the same place is stored where that is computed."""
 
     shape: Shape
     targets: list[Target]
@@ -41,6 +41,7 @@ class Loops:
     inner: int = 0
     reductions: list[Node] = dataclasses.field(default_factory=list)
     wanted: list[Node] = dataclasses.field(default_factory=list)
+    scan: Node | None = None
 
     def __post_init__(self) -> None:
         self.values.update(t.value for t in self.targets if t.value is t.buffer)
@@ -131,7 +132,7 @@ class _Planner:
         weight: dict[Node, int] = {}
         for node in self.graph.nodes:
             kind = kind_of(node) if node.op != "output" else "output"
-            if kind in ("input", "extern", "put", "reduce"):
+            if kind in ("input", "extern", "put", "reduce", "scan"):
                 if "val" in node.meta:
                     self.memory.add(node)
                 if kind == "extern":
@@ -170,6 +171,8 @@ class _Planner:
             )
         elif kind == "reduce":
             self._reduce(node)
+        elif kind == "scan":
+            self._scan(node)
         elif kind == "put":
             self._put(node)
         elif node in self.memory:
@@ -184,13 +187,26 @@ class _Planner:
             return
         for number in self._free(self._needed(found, [])):
             loops = self.items[number]
-            if isinstance(loops, Loops) and loops.shape == shape and loops.inner in (0, inner):
+            if isinstance(loops, Loops) and loops.shape == shape and loops.inner in (0, inner) and not loops.scan:
                 if self._fits(number, loops, found, node):
                     loops.inner = inner
                     loops.reductions.append(node)
                     self._join(number, node, found, [])
                     return
         self._append(Loops(shape, [], found, inner=inner, reductions=[node]), self._makers(found), node)
+
+    def _scan(self, node: Node) -> None:
+        shape, target = shape_of(node), Target(node, node, Access(own_of(node), 0))
+        found = self._reads(node.args[0], shape)
+        for number in self._free(self._needed(found, [])):
+            loops = self.items[number]
+            if isinstance(loops, Loops) and loops.shape == shape and not loops.inner and not loops.scan:
+                if self._fits(number, loops, found, node):
+                    loops.scan = node
+                    loops.targets.append(target)
+                    self._join(number, node, found, [])
+                    return
+        self._append(Loops(shape, [target], found, scan=node), self._makers(found), node)
 
     def _put(self, node: Node) -> None:
         base, value, _, shape, strides, offset = node.args
@@ -307,6 +323,9 @@ class _Planner:
                 item.wanted = [n for n in item.reductions if n in read]
                 if not item.targets and item.values == set(item.wanted) and len(item.wanted) == 1:
                     items[number] = Reduction(item.reductions[0], item.reads)
+                x = None if item.scan is None else self._base(item.scan.args[0])
+                if x is not None and x in self.memory and {t.value for t in item.targets} == {item.scan}:
+                    items[number] = Extern(item.scan, [x])
         items[:] = [item for item in items if not isinstance(item, Loops) or item.targets or item.wanted]
 
     def _ordered(self) -> list[Item]:

@@ -15,6 +15,7 @@ from tocha._inductor.kernels import Built, Target, build, build_reduction
 from tocha._inductor.nodes import own_of, prim_name, shape_of, view_of
 from tocha._inductor.row_kernels import build_rows, same_place
 from tocha._inductor.runner import Wrapper, empty
+from tocha._inductor.scan_kernels import build_scan
 from tocha._inductor.schedule import Extern, Loops, Reduction, Schedule, arrays_of
 from tocha.aot import run
 from tocha.aot.data import Made
@@ -165,11 +166,14 @@ class _Writer:
         name = "_".join(n.name for n in item.written()[:4])
 
         def make() -> Built:
+            if item.scan is not None:
+                return build_scan(name, item.shape, item.scan, item.targets, has_memory)
             if item.reductions:
                 return build_rows(name, item.shape, item.inner, item.targets, item.reductions, item.wanted, has_memory)
             return build(name, item.shape, item.targets, has_memory)
 
-        part = Part(item.shape, item.inner, item.targets, item.reductions, item.wanted, self.plan.memory, item.values, self.varying)
+        sums = item.reductions if item.scan is None else [item.scan]
+        part = Part(item.shape, item.inner, item.targets, sums, item.wanted, self.plan.memory, item.values, self.varying)
         built, kernel = part.built(name, make)
         if reused is not None and built.once:
             self._reuse(reused[0].buffer, reused[1])
