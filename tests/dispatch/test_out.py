@@ -163,3 +163,18 @@ def test_out_is_not_written_to_while_gradients_are_recorded():
         with pytest.raises(RuntimeError, match="automatic differentiation"):
             call(out)
         assert out.tolist() == [5, 5, 5]
+
+
+def test_out_with_operands_that_require_grad():
+    """Refused where there would be a gradient, the tensors of joined lists included; comparisons and indices have none."""
+    x = torch.ones(3, requires_grad=True)
+    for call in (
+        lambda: torch.add(x, 1, out=torch.empty(3)), lambda: torch.cat([x.detach(), x], out=torch.empty(6)),
+        lambda: torch.stack((x, x), out=torch.empty(2, 3)), lambda: torch.cumsum(x, 0, out=torch.empty(3)),
+    ):  # fmt: skip
+        with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+            call()
+    assert torch.eq(x, 1, out=torch.empty(3, dtype=torch.bool)).tolist() == [True] * 3
+    assert torch.argmax(x, out=torch.empty((), dtype=torch.long)).item() == 0
+    with torch.no_grad():
+        assert torch.cat([x, x], out=torch.empty(6)).tolist() == [1] * 6

@@ -14,7 +14,7 @@ import pytest
 
 import tocha as torch
 from tests.inductor.test_pointwise import run
-from tocha.backends import native
+from tocha.backends import native, native_lists
 from tocha.inductor import entry, jit, service
 from tocha.inductor.loop_ir import Buffer, Call, Index, Kernel, Load, Loop, Param, Size, Store
 
@@ -129,7 +129,7 @@ def test_children_of_fork_compute_and_compile() -> None:
 def test_the_first_call_is_not_delayed_and_the_process_ends_cleanly() -> None:
     program = """
         import tocha as torch, time
-        from tocha.backends import native
+        from tocha.backends import native, native_lists
         x = torch.linspace(-3, 3, 100_000)
         first = torch.nn.functional.mish(x)
         for _ in range(500):
@@ -197,3 +197,32 @@ def test_modules_are_loaded_only_when_large_arrays_come() -> None:
         == "False False\n"
     )
     assert native.inductor() is not None
+
+
+def test_an_interrupted_compilation_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in a kernel's first call: pointwise kernels, others, and lists of tensors."""
+    from tocha.inductor import jit
+
+    calls = {
+        "matrix products": lambda: torch.ones(97, 98, dtype=torch.float64) @ torch.ones(98, 99, dtype=torch.float64),
+        "pointwise": lambda: torch.addcmul(torch.ones(3000), torch.ones(3000), torch.full((3000,), 2.0), value=3.25),
+        "lists": lambda: torch._foreach_addcdiv([torch.ones(2000)] * 3, [torch.ones(2000)] * 3, [torch.full((2000,), 2.0)] * 3, 0.375),
+    }
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        raise KeyboardInterrupt
+
+    for name, call in calls.items():
+        for module in (native, native_lists):
+            for table in ("_built", "_kernels", "_calls", "_remembered"):
+                if hasattr(module, table):
+                    monkeypatch.setattr(module, table, {})
+        with monkeypatch.context() as patch:
+            patch.setattr(jit, "load", interrupted)
+            patch.setattr(jit, "load_object", interrupted)
+            patch.setattr(jit, "load_twice", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                call()
+        built, want = service.compiled, call()
+        assert service.compiled > built, name
+        torch.testing.assert_close(call(), want, rtol=0, atol=0)

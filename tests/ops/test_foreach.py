@@ -23,11 +23,11 @@ def test_scalars_for_each_tensor() -> None:
     assert [t.tolist() for t in tocha._foreach_addcdiv(x, x, x, tensor([1.0, 3.0]))] == [[2.0], [4.0]]
 
 
-def test_in_place_forms_return_nothing_and_write() -> None:
+def test_in_place_forms_write_and_return_the_list() -> None:
     x = [tensor([1.0]), tensor([4.0])]
-    assert tocha._foreach_sqrt_(x) is None
-    assert tocha._foreach_lerp_(x, [tensor([3.0]), tensor([4.0])], 0.5) is None
-    assert tocha._foreach_maximum_(x, 2.5) is None
+    for got in (tocha._foreach_sqrt_(x), tocha._foreach_lerp_(x, [tensor([3.0]), tensor([4.0])], 0.5), tocha._foreach_maximum_(x, 2.5)):
+        assert type(got) is list and got[0] is x[0] and got[1] is x[1]
+    assert tocha._foreach_copy_(x, [tensor([2.5]), tensor([3.0])])[1] is x[1]
     assert [t.tolist() for t in x] == [[2.5], [3.0]]
     tocha._foreach_zero_(x)
     assert [t.tolist() for t in x] == [[0.0], [0.0]]
@@ -198,7 +198,7 @@ def test_functions_with_parameters_are_no_single_kernel():
 def test_zeros_in_place_by_list() -> None:
     whole = tocha.ones(4, 6)
     tensors = [tocha.ones(3), whole[:, ::2], tocha.ones(2, dtype=tocha.int64), tocha.ones(0), tocha.ones(20_000)]
-    assert tocha._foreach_zero_(tensors) is None
+    assert tocha._foreach_zero_(tensors)[4] is tensors[4]
     assert all(not t.any() for t in tensors)
     assert [t._version for t in tensors] == [1] * 5
     assert whole.sum().item() == 12

@@ -160,11 +160,15 @@ def built(key: Any, build: Callable[[], Any]) -> Any:
     if key not in _built:
         _cpu_memory.enter()
         _built[key] = None
-        service.request(lambda: _noted(key, build), lambda got: _built.__setitem__(key, got))
-    found = _built[key]
+        try:
+            service.request(lambda: _noted(key, build), lambda got: _built.__setitem__(key, got))
+        except BaseException:  # an interrupt, after which it may be asked for again
+            _built.pop(key, None)
+            raise
+    found = _built.get(key)
     if found is None and service.now():  # another thread is at it
-        service.settle(lambda: _built[key] is not None)
-        found = _built[key]
+        service.settle(lambda: _built.get(key, service.FAILED) is not None)
+        found = _built.get(key)
     return None if found is service.FAILED else found
 
 
@@ -314,7 +318,11 @@ def _new_variant(
     _cpu_memory.enter()
     variant = _Variant(dict(params), modules.lower.holds)
     variants.append(variant)
-    _ask(modules, variant, rule, types, compute, target, place)
+    try:
+        _ask(modules, variant, rule, types, compute, target, place)
+    except BaseException:  # an interrupt
+        variants.remove(variant)
+        raise
     return variant
 
 

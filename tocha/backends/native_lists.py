@@ -76,7 +76,11 @@ def find(
     if len(known) >= _VARIANTS or any(kernel.run is None for kernel in known):
         return None
     known.append(_Kernel())
-    return find(name, rule, names, written, dtype, params)
+    try:
+        return find(name, rule, names, written, dtype, params)
+    except BaseException:  # an interrupt, after which it may be asked for again
+        known[:] = [kernel for kernel in known if kernel.run is not None]
+        raise
 
 
 def _serves(kernel: _Kernel, params: dict[str, Any]) -> bool:

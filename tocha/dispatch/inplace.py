@@ -314,11 +314,12 @@ def write_out(
 ) -> Any:
     """Run `function` and write its results into `out` (a tensor, or one for each result), resizing them if needed."""
     outs = out if isinstance(out, (tuple, list)) else (out,)
-    tensors = [a for a in (*args, *kwargs.values(), *outs) if isinstance(a, Tensor)]
+    listed = args[0] if name in _JOINS and args and isinstance(args[0], (list, tuple)) else ()
+    tensors = [a for a in (*args, *listed, *kwargs.values(), *outs) if isinstance(a, Tensor)]
     for o in outs:
         if not isinstance(o, Tensor):
             raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(o).__name__}")
-    if state.grad and any(t._rg for t in tensors):
+    if state.grad and any(t._rg for t in tensors) and not (len(outs) == 1 and outs[0]._a.dtype.kind in "biu"):
         raise RuntimeError(
             f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
             "requires grad."

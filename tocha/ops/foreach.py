@@ -71,11 +71,12 @@ def _enter(name: str, each: Callable[..., Any], positional: Callable[..., _Calls
             results[i] = each(*operands, **keywords)
         return tuple(results)
 
-    def foreach_(self: Any, *args: Any, **kwargs: Any) -> None:
+    def foreach_(self: Any, *args: Any, **kwargs: Any) -> list[Tensor]:
         calls = positional(full, self, *args, **kwargs)
         for i in _at_once(name, calls, True)[1]:
             operands, keywords = calls.call(i)
             inplace(*operands, **keywords)
+        return list(self)
 
     full = "_foreach_" + name
     inplace = _inplace(each, name)
@@ -270,17 +271,19 @@ def _foreach_mm(self: Any, mat2: Any) -> tuple[Tensor, ...]:
 
 
 @op("torch")
-def _foreach_copy_(self: Any, src: Any, non_blocking: bool = False) -> None:
+def _foreach_copy_(self: Any, src: Any, non_blocking: bool = False) -> list[Tensor]:
     """Copy the values of a list of tensors into another's."""
     tensors = _tensors("_foreach_copy_", self)
     calls = _Calls([list(tensors), _per_tensor("_foreach_copy_", tensors, src)], {})
     for i in _at_once("copy", calls, True)[1]:
         copy_(*calls.call(i)[0])
+    return list(tensors)
 
 
 @op("torch")
-def _foreach_zero_(self: Any) -> None:
+def _foreach_zero_(self: Any) -> list[Tensor]:
     """Set every tensor of a list to 0."""
     calls = _one_list("_foreach_zero_", self)
     for i in _at_once("zero", calls, True)[1]:
         zero_(*calls.call(i)[0])
+    return list(self)
