@@ -509,3 +509,22 @@ def test_gradients_that_are_zero_whatever_comes() -> None:
     x = torch.ones(2, requires_grad=True)
     compiled(f, x)(x)[0].sum().backward()
     assert x.grad.tolist() == [0, 0]
+
+
+def test_gradients_that_are_zero_for_one_result_alone() -> None:
+    """A path that only gives zeros is a path: of two results that go backward apart, as in eager mode; no path gives None."""
+    for second in (lambda x, y: x * y, lambda x, y: x.detach() * y):
+        for first in (lambda x, y: x.round() * 2, lambda x, y: x.sign() * y.detach(), lambda x, y: (x > 0) * y.floor()):
+            def f(x: Any, y: Any, first: Any = first, second: Any = second) -> list[Any]:
+                return [first(x, y), second(x, y)]
+
+            found = []
+            for make in (lambda x, y: f(x, y), lambda x, y: compiled(f, x, y)(x, y)):
+                x, y = (torch.ones(3, requires_grad=True) for _ in range(2))
+                a, b = make(x, y)
+                grads = []
+                for out in (a, b):
+                    out.sum().backward()
+                    grads += [None if t.grad is None else t.grad.tolist() for t in (x, y)]
+                found.append(grads)
+            assert found[0] == found[1]

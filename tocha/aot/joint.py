@@ -18,6 +18,7 @@ from tocha.aot import data, run, trace
 from tocha.aot.partition import ancestors
 from tocha.aot.trace import TraceArray
 from tocha.autograd.mode import enable_grad
+from tocha.autograd.views import edge_of
 from tocha.backends import device_of, namespace
 from tocha.backends.meta import MetaArray
 from tocha.dispatch.prim import REGISTRY
@@ -159,7 +160,9 @@ def _finish(
     differentiable = [i for i, o in enumerate(outputs) if o.requires_grad] if wanted else []
     tangents: list[Tensor] = []
     returned: list[Node | None] = [_as_it_lies(o._a) if i < len(values) else o._a.read() for i, o in enumerate(outputs)]
+    reach: list[int] = []
     if differentiable:
+        reach = _reach([edge_of(outputs[i]) for i in differentiable], [edge_of(stand_ins[i]) for i in wanted])
         tangents = [wrap(trace.placeholder("g", _dense(outputs[i]))) for i in differentiable]
         try:
             grads = autograd.grad(
@@ -174,13 +177,29 @@ def _finish(
     opaque = not all(data.ours(n.target) for n in graph.nodes if n.op == "call_function")
     statistics = {c for n in graph.nodes if n.target is REGISTRY["batch_norm_given"] for s in n.args[3:] for c in s.all_input_nodes}
     copied = frozenset(i for i, a in enumerate(arrays) if i not in mutated and a.read() in statistics)
-    paths = _paths(graph, [t._a.read() for t in tangents], returned[len(outputs) :])
-    return Traced(graph, len(arrays), notes, len(values), differentiable, mutated, wanted, kept & {*mutated}, copied, *paths, opaque)
+    shared_paths = _shared(graph, [t._a.read() for t in tangents])
+    return Traced(
+        graph, len(arrays), notes, len(values), differentiable, mutated, wanted, kept & {*mutated}, copied, reach, shared_paths, opaque
+    )  # fmt: skip
 
 
-def _paths(graph: Graph, tangents: list[Node], grads: list[Node | None]) -> tuple[list[int], list[int]]:
-    """`Traced.reach` and `Traced.shared`. Sums that only gradients of inputs are made of are nothing in common: eager mode's tape has them in
-    the leaves."""
+def _reach(outputs: list[Any], inputs: list[Any]) -> list[int]:
+    """`Traced.reach`, by the tape: a gradient that is 0 whatever comes isn't none."""
+    found = dict.fromkeys(map(id, inputs), 0)
+    for i, output in enumerate(outputs):
+        todo, passed = [output], {id(output)}
+        while todo:
+            edge = todo.pop()
+            if id(edge) in found:
+                found[id(edge)] |= 1 << i
+            following = [e for e in getattr(edge, "edges", ()) if e is not None and id(e) not in passed]
+            passed.update(map(id, following))
+            todo += following
+    return [found[id(edge)] for edge in inputs]
+
+
+def _shared(graph: Graph, tangents: list[Node]) -> list[int]:
+    """`Traced.shared`. Sums that only gradients of inputs are made of are nothing in common: eager mode's tape has them in the leaves."""
     masks = {t: 1 << i for i, t in enumerate(tangents)}
     for node in graph.nodes:
         if node not in masks and node.op != "output":
@@ -194,8 +213,7 @@ def _paths(graph: Graph, tangents: list[Node], grads: list[Node | None]) -> tupl
             sums.add(node)
         else:
             met.add(masks[node])
-    shared = [functools.reduce(operator.or_, [m for m in met if m >> i & 1], 0) for i in range(len(tangents))]
-    return [0 if g is None else masks.get(g, -1) for g in grads], shared  # -1: zeros, whatever comes
+    return [functools.reduce(operator.or_, [m for m in met if m >> i & 1], 0) for i in range(len(tangents))]
 
 
 def _keep_what_may_raise(graph: Graph, returned: list[Node | None]) -> None:
