@@ -218,3 +218,16 @@ def test_numpy_scalars_and_float_arrays_as_indices():
             x[index] = 1.0
     assert x[np.int64(1)].tolist() == [3, 4, 5] and x[np.array([1.9])].tolist() == [[3, 4, 5]]
     assert x[np.array(True)].shape == (1, 2, 3)
+
+
+def test_gradients_of_indexing_what_has_no_elements():
+    none = torch.zeros(0, dtype=torch.int64)
+    for shape, call in (
+        ((0, 5), lambda x: x[none]), ((5, 0), lambda x: torch.index_select(x, 0, torch.tensor([4, 0]))),
+        ((0, 4), lambda x: torch.gather(x, 0, none.reshape(0, 1))), ((0, 1), lambda x: torch.take_along_dim(x, none[:, None], 0)),
+    ):  # fmt: skip
+        x = torch.zeros(shape, requires_grad=True)
+        out = call(x)
+        for again in (False, True):
+            (grad,) = torch.autograd.grad(out, x, torch.ones_like(out), create_graph=again, retain_graph=True)
+            assert grad.shape == x.shape

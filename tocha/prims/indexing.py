@@ -124,6 +124,8 @@ def put_into(xp: Any, target: Any, values: Any, indices: tuple[Any, ...], dims: 
 def add_at(xp: Any, target: Any, positions: Any, values: Any, ufunc: str = "add") -> None:
     """Combine `values` into row-major `positions` of target one after the other. On flat arrays NumPy's `ufunc.at`
     takes its fast loop, five times the speed of the one for several dimensions."""
+    if not target.size:
+        return
     if 0 in target.strides:  # expanded: elements that share memory add up there
         own = target[(*(0 if s == 0 else slice(None) for s in target.strides), ...)]
         places = xp.arange(own.size).reshape([1 if s == 0 else n for n, s in zip(target.shape, target.strides, strict=True)])
