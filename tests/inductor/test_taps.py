@@ -43,10 +43,10 @@ def _summed(x: Any, axis: int, index: Any, weight: Any, used: Any) -> Any:
 def test_sums_have_numpys_bits(case: Any) -> None:
     got = kernels.resample(*case)
     inner = int(np.prod(case[0].shape[case[1] + 1 :]))
-    if 1 < inner < 8:
+    want = _summed(*case)
+    if 1 < inner < 8 and want.size >= kernels._MANY:  # rows too short for vectors
         assert got is None
         return
-    want = _summed(*case)
     assert got.dtype == want.dtype
     np.testing.assert_array_equal(got, want)
     np.testing.assert_array_equal(np.signbit(got[~np.isnan(want)]), np.signbit(want[~np.isnan(want)]))
