@@ -323,9 +323,10 @@ class _Planner:
                 item.wanted = [n for n in item.reductions if n in read]
                 if not item.targets and item.values == set(item.wanted) and len(item.wanted) == 1:
                     items[number] = Reduction(item.reductions[0], item.reads)
-                x = None if item.scan is None else self._base(item.scan.args[0])
-                if x is not None and x in self.memory and {t.value for t in item.targets} == {item.scan}:
-                    items[number] = Extern(item.scan, [x])
+                if (scan := item.scan) is not None and {t.value for t in item.targets} == {scan}:
+                    x = self._base(scan.args[0])
+                    if x is not None and x in self.memory:
+                        items[number] = Extern(scan, [x])
         items[:] = [item for item in items if not isinstance(item, Loops) or item.targets or item.wanted]
 
     def _ordered(self) -> list[Item]:
