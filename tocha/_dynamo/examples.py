@@ -72,15 +72,16 @@ def check_outcome(found: Tensor, expected: bool) -> None:
 check_outcome.impure = True  # type: ignore[attr-defined]
 
 
-def size_of(vm: Any, t: Tensor, hint: str) -> sizes.VaryingSize:
+def _size(vm: Any, number: Any, hint: str) -> sizes.VaryingSize:
     """An integer of the graph as a size or an index."""
-    recorder = vm.recorder
-    found = real(recorder, t, lambda t: int(t.item()), hint)
-    recorder.varying = True
-    vm.world.examples.add(found)
-    made = sizes.VaryingSize(vm, found, lambda: recorder.graph.call_method("item", (recorder.nodes[id(t)],), {}), None, ())
-    _ = made.node
-    return made
+    recorder, t = vm.recorder, number.t
+    if number.size is None:
+        found = real(recorder, t, lambda t: int(t.item()), hint)
+        recorder.varying = True
+        vm.world.examples.add(found)
+        number.size = sizes.VaryingSize(vm, found, lambda: recorder.graph.call_method("item", (recorder.nodes[id(t)],), {}), None, ())
+        _ = number.size.node  # now: the tensor may be written to later
+    return number.size
 
 
 def given(vm: Any, value: Any, hint: str) -> Any:
@@ -90,7 +91,7 @@ def given(vm: Any, value: Any, hint: str) -> Any:
         return kind([given(vm, v, hint) for v in value])
     if kind is slice:
         return slice(given(vm, value.start, hint), given(vm, value.stop, hint), given(vm, value.step, hint))
-    return size_of(vm, value.t, hint) if getattr(kind, "of_graph", False) and value.whole else value
+    return _size(vm, value, hint) if getattr(kind, "of_graph", False) and value.whole else value
 
 
 def result(vm: Any, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], hint: str) -> Any:

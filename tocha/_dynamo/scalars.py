@@ -46,11 +46,12 @@ def spelled(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[
 class Scalar:
     """See the module's text."""
 
-    __slots__ = ("from_before", "t")
+    __slots__ = ("from_before", "size", "t")
     of_graph = True
 
     def __init__(self, t: Tensor, from_before: tuple[float, Source] | None = None) -> None:
         self.t, self.from_before = t, from_before
+        self.size: Any = None  # once it served as one
 
     @property
     def kind(self) -> type:

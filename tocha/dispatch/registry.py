@@ -93,7 +93,7 @@ def public(function: Callable[..., Any], name: str, module: str, out: str | None
         return function.make_public(name, module, out)  # type: ignore[attr-defined]
     implementation = _with_out(function, name, out) if out else function
     short = getattr(function, "short", None)
-    positional, numbers = _positional(function), _number_parameters(function)
+    positional, numbers = () if short is None else _positional(function), _number_parameters(function)
     first_number = numbers[0][0] if numbers else 0
 
     @functools.wraps(function)

@@ -40,6 +40,11 @@ def key_of(*parts: str) -> str:
     return digest.hexdigest()[:40]
 
 
+def has(key: str) -> bool:
+    """Whether something is stored under `key`, damaged or not."""
+    return (directory() / (key + _SUFFIX)).exists()
+
+
 def read(key: str) -> bytes | None:
     """The object file stored under `key`, None if there is none or it is damaged."""
     path = directory() / (key + _SUFFIX)

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from tocha.inductor import cache
 
-# Compilation holds it, and so does fork(): a child must not inherit LLVM half-way through a change. `load_well` holds the other most of the
-# time, and both only in this order.
+# Compilation holds LOCK, and so does fork(): a child must not inherit LLVM half-way through a change. What compiles beside others holds AT_WORK
+# instead, and LOCK within it to link. Who takes both takes them in this order.
 AT_WORK = threading.Lock()
 LOCK = threading.RLock()
 
@@ -178,7 +178,7 @@ def libm_address(function: str) -> int:
 def compile_object(text: str, by_hand: bool = False, well: bool = True) -> bytes:
     """An object file from a module's IR, optimised. Code written `by_hand` is vectors already and its loops lie as they should: it takes a
     few passes, and what LLVM spends most of its time on, finding and changing loops, is left out (half of a cold start, for the same speed).
-    If it needn't be compiled `well`, its instructions are translated one by one: a fifth of the time, for the same bits a fifth as fast."""
+    If it needn't be compiled `well`, its instructions are translated one by one: a fifth of the time, for the same bits two to six times slower."""
     llvm = binding()
     machine = _machine(3 if well else 0)
     try:
@@ -272,7 +272,7 @@ def _key(text: str, by_hand: bool) -> str:
 
 def in_haste(text: str) -> bool:
     """Whether a module written by hand is to be compiled twice: it is long, the cache hasn't got it, and somebody waits."""
-    return _soon is not None and text.count("\n") > _LONG and cache.read(_key(text, True)) is None
+    return _soon is not None and text.count("\n") > _LONG and not cache.has(_key(text, True))
 
 
 def load_twice(
