@@ -58,11 +58,13 @@ compile_graph.prepare = _prepare  # type: ignore[attr-defined]
 def freezing(constants: Mapping[int, Any], **about: bool) -> Callable[[Graph], Any]:
     """The inductor's compiler for graphs whose placeholders of these numbers are constants. `about` them: `varying` says that they come in
     many sizes (tocha._inductor.varying), `max_autotune` that choices are timed (tocha._inductor.autotune)."""
+
     def compiler(graph: Graph) -> Any:
         graph.meta.update(about)
         return compile_graph(graph, None if graph.meta.get("part") == "backward" else constants)
 
     compiler.prepare = compile_graph.prepare  # type: ignore[attr-defined]
     return compiler
+
 
 __all__ = ["compile", "compile_graph", "config", "freezing", "list_mode_options", "list_options"]

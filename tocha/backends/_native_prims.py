@@ -176,6 +176,7 @@ def row_work(rows: int, n: int) -> Any:
 
 _MANY_ROWS = 1024  # from which on negative log likelihoods have a kernel, with as many rows to a unit
 
+
 def _mse(arrays: list[Any], params: dict[str, Any]) -> Any:
     x, y = arrays
     reduction = params["reduction"]

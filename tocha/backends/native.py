@@ -420,23 +420,17 @@ def total(name: str, rule: Any, arrays: list[Any], shape: tuple[int, ...]) -> An
     return total(name, rule, arrays, shape)
 
 
-_reductions: dict[Any, Any] = {}
-
-
 def reduced(kind: str, x: Any, axis: int | None) -> Any:
     """The reduction of a float array along a dimension, or of all its elements; None if NumPy shall do it."""
-    key = kind, axis, x.dtype, x.shape, x.strides
-    found = _reductions.get(key)
-    if found is None:
-        from tocha.backends._native_prims import reduction
+    key = "reduced", kind, axis, x.dtype, x.shape, x.strides
+    found = _remembered.get(key) or remember(key, lambda: _reduction(kind, x, axis))
+    return None if found is None else found.run([x])
 
-        if len(_reductions) > 4096:
-            _reductions.clear()
-        found = reduction(kind, [x], tuple(range(x.ndim)) if axis is None else (axis % x.ndim,), False, x.dtype)
-        if found is None:
-            return None
-        _reductions[key] = found
-    return found.run([x])
+
+def _reduction(kind: str, x: Any, axis: int | None) -> Any:
+    from tocha.backends._native_prims import reduction
+
+    return reduction(kind, [x], tuple(range(x.ndim)) if axis is None else (axis % x.ndim,), False, x.dtype)
 
 
 def prim(name: str, arrays: list[Any], params: dict[str, Any]) -> Any:
